@@ -12,7 +12,7 @@ OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-all test-fast faults golden lint types bench ports gauntlet gpu gpu-wheels docs docs-links gallery clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-all test-fast faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels docs docs-links gallery clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -61,6 +61,9 @@ gallery: $(VENV)/.all  ## run the labs and keep their reports for the site (ARGS
 bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
+notebooks: $(VENV)/.examples  ## execute the labs' notebooks, in both languages, into build/notebooks/ (ARGS="lab1 --lang en")
+	@$(VENV)/bin/python examples/notebooks/build.py $(ARGS)
+
 ports: $(VENV)/.all  ## wrong and right ports of users' models: how often are verdict and cause right (ARGS="--half held-out")
 	@$(VENV)/bin/python benchmarks/ports/run.py $(ARGS)
 
@@ -93,6 +96,10 @@ $(VENV)/.all: pyproject.toml | $(VENV)/bin/python
 	@echo "installing dualml with PyTorch and MindSpore into $(VENV): 1.2 GB to download, 4 GB on" \
 		"disk, two to five minutes with a fast network"
 	@$(VENV)/bin/python .ci/install.py --editable '.[all,test]'
+	@touch '$@'
+
+$(VENV)/.examples: pyproject.toml | $(VENV)/.all
+	@$(VENV)/bin/python .ci/install.py --editable '.[examples,test]'
 	@touch '$@'
 
 # The core and Sphinx; no framework.

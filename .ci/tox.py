@@ -33,10 +33,17 @@ def pip_settings() -> dict[str, list[str]]:
     return values
 
 
+def uv_settings() -> dict[str, str]:
+    """pip's settings as uv's variables, those that are set already left out."""
+    found = {
+        SETTINGS[name][0]: SETTINGS[name][1].join(parts)
+        for name, parts in pip_settings().items()
+        if name in SETTINGS
+    }
+    found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # any index, as for pip
+    return {name: value for name, value in found.items() if name not in os.environ}
+
+
 if __name__ == "__main__":
-    for name, parts in pip_settings().items():
-        if name in SETTINGS:
-            variable, between = SETTINGS[name]
-            os.environ.setdefault(variable, between.join(parts))
-    os.environ.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")  # any index, as for pip
+    os.environ |= uv_settings()
     os.execv(sys.executable, [sys.executable, "-m", "tox", *sys.argv[1:]])

@@ -91,11 +91,12 @@ def _kill_group(group: int) -> None:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One line of ``nvidia-smi``."""
+    """What NVIDIA's library NVML tells of a device; ``capability`` is CUDA's, ``9.0``."""
 
     name: str
     driver: str
     memory_mb: str
+    capability: str = ""
 
 
 @functools.cache
@@ -235,18 +236,32 @@ def peak_memory_mb() -> float:
 
 
 def nvidia() -> tuple[tuple[Gpu, ...], str]:
-    """GPUs and the newest CUDA the driver supports; empty where ``nvidia-smi`` finds none."""
-    query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
+    """GPUs and the newest CUDA the driver supports; empty without a driver or a GPU.
+
+    https://docs.nvidia.com/deploy/nvml-api/
+    """
     try:
-        listed = bounded(["nvidia-smi", *query], 10)
-        header = bounded(["nvidia-smi"], 10).out if listed.code == 0 else ""
-    except OSError:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+    except Exception:  # no package, no driver, or none that answers
         return (), ""
-    if listed.code != 0:
+    try:
+        driver, newest = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
+        gpus = tuple(
+            Gpu(
+                name=nvml.nvmlDeviceGetName(gpu),
+                driver=driver,
+                memory_mb=str(nvml.nvmlDeviceGetMemoryInfo(gpu).total // 2**20),
+                capability=".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
+            )
+            for gpu in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        )
+    except nvml.NVMLError:
         return (), ""
-    rows = [[cell.strip() for cell in line.split(",")] for line in listed.out.splitlines()]
-    cuda = re.search(r"CUDA\s+(?:UMD\s+)?Version\s*:\s*([\d.]+)", header)
-    return tuple(Gpu(*row) for row in rows if len(row) == 3), cuda[1] if cuda else ""
+    finally:
+        nvml.nvmlShutdown()
+    return gpus, f"{newest // 1000}.{newest % 1000 // 10}" if gpus else ""
 
 
 def git_revision() -> str | None:

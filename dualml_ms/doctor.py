@@ -7,8 +7,10 @@ import os
 from collections.abc import Iterator
 from importlib.metadata import version
 
+from packaging.version import Version
+
 from dualml import machine
-from dualml.doctor.finding import Finding, finding, release, version_finding
+from dualml.doctor.finding import Finding, finding, version_finding
 from dualml_ms.isa import CAP, VARIABLE, choice
 
 WORDS = "dualml_ms.words"
@@ -23,7 +25,7 @@ def examine() -> Iterator[Finding]:
     """
     yield version_finding("mindspore", version("mindspore"), "mindspore")
     numpy = version("numpy")
-    if release(numpy) >= (2,):
+    if Version(numpy).major >= 2:
         remedy = "pip install 'numpy<2'"
         yield finding("numpy", "problem", "numpy_2", remedy, package=WORDS, numpy=numpy)
         raise RuntimeError(f"NumPy {numpy} is too new for MindSpore")

@@ -51,18 +51,25 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 def why_no_cuda() -> str:
     """Why ``torch.cuda.is_available()`` is false, with the remedy."""
-    gpus, driver = machine.nvidia()
-    if torch.version.cuda is None:
-        if gpus:
-            remedy = f"; install a build for CUDA {driver} or older (pytorch.org, Get Started)"
-        else:
-            remedy = ", and nvidia-smi finds no GPU; use --device cpu"
-        return f"torch {torch.__version__} is a CPU build{remedy}"
+    from dualml.doctor import fit
+
+    (gpus, newest), cuda = machine.nvidia(), torch.version.cuda
     if not gpus:
-        return f"torch {torch.__version__} has CUDA, but nvidia-smi finds no GPU; use --device cpu"
+        what = "has CUDA, but" if cuda else "is a CPU build, and"
+        return f"torch {torch.__version__} {what} NVIDIA's driver finds no GPU; use --device cpu"
+    chosen = fit.torch(fit.here())
+    remedy = chosen.command if chosen else "use --device cpu"
+    if cuda is None:
+        return f"torch {torch.__version__} is a CPU build; {remedy}"
+    driver, least = gpus[0].driver, fit.oldest_driver(cuda)
+    if least and not fit.newer(driver, least):
+        return (
+            f"torch {torch.__version__} is built with CUDA {cuda}, which needs driver {least} or "
+            f"newer, and this is {driver}; update the driver, or {remedy}"
+        )
     return (
-        f"torch {torch.__version__} needs CUDA {torch.version.cuda}, the driver supports {driver}; "
-        "update the driver, or install a torch build for that CUDA"
+        f"torch {torch.__version__} is built with CUDA {cuda}, the driver {driver} supports CUDA "
+        f"{newest}; {remedy}"
     )
 
 

@@ -13,7 +13,7 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``sections``: ``machine`` and each backend → findings; ``works``: backend → does it."""
+    """``sections``: ``machine``, each backend, ``fit`` → findings; ``works``: backend → does it."""
 
     sections: dict[str, list[Finding]]
     works: dict[str, bool]
@@ -34,13 +34,14 @@ class Diagnosis:
 
 
 def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
-    """Examine the machine, then every backend but NumPy, one after the other.
+    """Examine the machine, every backend but NumPy, and what of the frameworks fits.
 
     Args:
         tell: called with the name of each section before it is examined.
     """
     from dualml.backend import backends
     from dualml.doctor.backends import examine_backend
+    from dualml.doctor.fit import examine_fit, here
     from dualml.doctor.system import examine_system
 
     tell("machine")
@@ -50,4 +51,6 @@ def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
         if name != "numpy":  # what everything else is built on: it is running
             tell(name)
             sections[name], works[name] = examine_backend(info)
+    tell("fit")
+    sections["fit"] = list(examine_fit(here()))
     return Diagnosis(sections, works)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, Literal
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from dualml.words import LANGUAGES, both, table
 
@@ -64,39 +66,28 @@ def version_finding(package: str, version: str, extra: str, note: str = "") -> F
     """Whether an installed version is within the range dualml declares for its extra."""
     wanted = declared(package, extra)
     shown = f"{version}{f' ({note})' if note else ''}"
-    if within(version, wanted):
+    if wanted.contains(version, prereleases=True):
         return finding(package, "ok", text=shown)
     remedy = f"pip install 'dualml[{extra}]'"
-    return finding(package, "warn", "untested", remedy, shown=shown, wanted=wanted)
+    return finding(package, "warn", "untested", remedy, shown=shown, wanted=spelled(wanted))
 
 
-def declared(package: str, extra: str) -> str:
-    """The range of versions in dualml's own metadata, ``">=2.4,<2.14"``; empty if none."""
+def declared(package: str, extra: str) -> SpecifierSet:
+    """The range of versions in dualml's own metadata; all versions where it names none."""
     try:
         lines = requires("dualml") or []
     except PackageNotFoundError:
-        return ""
-    for line in lines:
-        requirement, _, marker = line.partition(";")
-        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
-        if name and name[0] == package and re.search(f"extra == ['\"]{extra}['\"]", marker):
-            parts = requirement[name.end() :].strip(" ()").split(",")
-            return ",".join(sorted((part.strip() for part in parts), reverse=True))
-    return ""
+        lines = []
+    for one in map(Requirement, lines):
+        if one.name == package and one.marker and one.marker.evaluate({"extra": extra}):
+            return one.specifier
+    return SpecifierSet()
 
 
-def within(version: str, wanted: str) -> bool:
-    """Whether a release lies in a range of ``>=`` and ``<``; local parts (``+cpu``) don't count.
+def spelled(wanted: SpecifierSet) -> str:
+    """The lower bound first.
 
-    >>> within("2.13.0+cpu", ">=2.4,<2.14"), within("2.14.0", ">=2.4,<2.14")
-    (True, False)
+    >>> spelled(SpecifierSet("<2.14,>=2.4"))
+    '>=2.4,<2.14'
     """
-    have = release(version)
-    bounds = re.findall(r"(>=|<)\s*([\d.]+)", wanted)
-    return all((have >= release(bound)) == (sign == ">=") for sign, bound in bounds)
-
-
-def release(version: str) -> tuple[int, ...]:
-    """``"2.13.0+cpu"`` → ``(2, 13, 0)``."""
-    digits = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, digits[0].split("."))) if digits else ()
+    return ",".join(sorted(map(str, wanted), reverse=True))

@@ -104,7 +104,7 @@ def unfit(
         free = told["free"] / 2**20
         return f"{free:.0f} MB are free for temporary files; {ROOM / 2**20:.0f} MB are needed"
     if device.startswith(("cuda", "gpu")) and told["gpus"] < 1:
-        return f"no GPU there (nvidia-smi finds none), and --device {device} asks for one"
+        return f"no GPU there (NVIDIA's driver finds none), and --device {device} asks for one"
     return None
 
 

@@ -3,6 +3,9 @@ r"""A small part of LaTeX → MathML, which browsers draw without a network or a
 Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, upright words in
 ``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their names in HTML or
 `SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
+
+A library that knows more, latex2mathml 3.81, writes commands that it does not know and braces that
+do not match into the page, and a ``<`` in a text as markup: what is unknown is refused here.
 """
 
 from __future__ import annotations

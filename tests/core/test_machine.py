@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -173,26 +174,51 @@ def test_surroundings_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
         }
 
 
-SMI = """#!/bin/sh
-case "$1" in
-  --query-gpu*) echo "NVIDIA A100, 550.54.15, 81920" ;;
-  *) echo "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |" ;;
-esac
-"""
+class NVMLError(Exception):
+    pass
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a shell script stands in for nvidia-smi")
-def test_nvidia_reads_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(SMI)
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+def nvml(gpus: int, fails: str = "") -> types.SimpleNamespace:
+    """Stands in for NVML: a driver that knows this many devices, and one call that fails."""
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "550.54.15",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,
+        "nvmlDeviceGetCount": lambda: gpus,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda gpu: f"NVIDIA A100 {gpu}",
+        "nvmlDeviceGetMemoryInfo": lambda gpu: types.SimpleNamespace(total=81920 * 2**20 + gpu),
+        "nvmlDeviceGetCudaComputeCapability": lambda gpu: (8, gpu),
+    }
+
+    def refuse(*words: object) -> None:
+        raise NVMLError
+
+    return types.SimpleNamespace(
+        NVMLError=NVMLError, **answers | ({fails: refuse} if fails else {})
+    )
+
+
+def test_nvidia_is_what_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(2))
     gpus, cuda = machine.nvidia()
-    assert [(g.name, g.driver, g.memory_mb) for g in gpus] == [
-        ("NVIDIA A100", "550.54.15", "81920")
+    assert [(g.name, g.driver, g.memory_mb, g.capability) for g in gpus] == [
+        ("NVIDIA A100 0", "550.54.15", "81920", "8.0"),
+        ("NVIDIA A100 1", "550.54.15", "81920", "8.1"),
     ]
     assert cuda == "12.4"
-    tool.write_text("#!/bin/sh\necho 'No devices were found'; exit 6\n")
+
+
+@pytest.mark.parametrize(
+    "library",
+    [None, nvml(0), nvml(1, "nvmlInit"), nvml(1, "nvmlDeviceGetCount")],
+    ids=["no package", "no device", "no driver", "a driver that fails"],
+)
+def test_without_a_driver_that_answers_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, library: types.SimpleNamespace | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library)
     assert machine.nvidia() == ((), "")
 
 

@@ -86,14 +86,24 @@ def test_words_for_devices() -> None:
         resolve_device("gpux")
 
 
+A100 = Gpu("A100", "550.54", "81920", "8.0")
+OLD = Gpu("Tesla C2050", "340.108", "2687", "2.0")
+
+
 @pytest.mark.parametrize("name", ["cuda", "gpu", "cuda:0"])
 @pytest.mark.parametrize(
     ("cuda", "gpus", "said"),
     [
-        (None, (), "is a CPU build, and nvidia-smi finds no GPU; use --device cpu"),
-        (None, (Gpu("A100", "550", "81920"),), "is a CPU build; install a build for CUDA 12.4"),
-        ("12.8", (), "has CUDA, but nvidia-smi finds no GPU; use --device cpu"),
-        ("12.8", (Gpu("A100", "550", "81920"),), "needs CUDA 12.8, the driver supports 12.4; upd"),
+        (None, (), "is a CPU build, and NVIDIA's driver finds no GPU; use --device cpu"),
+        (None, (A100,), "is a CPU build; pip install 'torch=="),
+        ("12.8", (), "has CUDA, but NVIDIA's driver finds no GPU; use --device cpu"),
+        (
+            "12.8",
+            (A100,),
+            "is built with CUDA 12.8, the driver 550.54 supports CUDA 12.4; pip in",
+        ),
+        ("13.0", (A100,), "which needs driver 580 or newer, and this is 550.54; update the driver"),
+        ("13.0", (OLD,), "and this is 340.108; update the driver, or use --device cpu"),
     ],
 )
 def test_a_gpu_that_is_not_there_is_one_line_with_the_remedy(

@@ -1,0 +1,204 @@
+"""Which published releases of PyTorch and MindSpore fit a machine, and the command for each.
+
+What goes together is in `published.toml` with its sources. Of the releases that dualml is tested
+with, the newest counts whose Python, driver and GPUs are those of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from dualml import machine
+from dualml.doctor.finding import Finding, declared, finding
+from dualml.parse import from_toml
+
+INDEX = "https://download.pytorch.org/whl/{build}"
+#: Where CANN says its version, below its folder.
+CANN = "*-linux/ascend_toolkit_install.info"
+CANN_FOLDERS = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
+#: The first device of Huawei's driver.
+NPU = Path("/dev/davinci0")
+
+
+@cache
+def published() -> Mapping[str, Any]:
+    """``sources``, and the rows of ``torch``, ``cuda`` and ``mindspore``, the newest first."""
+    return from_toml((files("dualml.doctor") / "published.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True)
+class Here:
+    """What decides which releases fit.
+
+    Attributes:
+        python: its version, ``3.11.7``.
+        system: ``Linux``, ``Darwin`` or ``Windows``.
+        driver: NVIDIA's, ``535.129.03``; empty without a GPU.
+        capabilities: compute capabilities of the GPUs, ``9.0``; those the driver tells.
+        npu: there is an NPU.
+        cann: its version; empty where none is found.
+    """
+
+    python: str
+    system: str = "Linux"
+    driver: str = ""
+    capabilities: tuple[str, ...] = ()
+    npu: bool = False
+    cann: str = ""
+
+
+def here() -> Here:
+    """This machine."""
+    gpus = machine.nvidia()[0]
+    return Here(
+        python="{}.{}.{}".format(*sys.version_info),
+        system=platform.system(),
+        driver=gpus[0].driver if gpus else "",
+        capabilities=tuple(gpu.capability for gpu in gpus if gpu.capability),
+        npu=NPU.exists(),
+        cann=cann(),
+    )
+
+
+def cann() -> str:
+    """The version that CANN's toolkit says in its folder; empty where there is none."""
+    named = [os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
+    folders = map(Path, filter(None, (*named, *CANN_FOLDERS)))
+    for path in (path for folder in folders for path in folder.glob(CANN)):
+        with contextlib.suppress(OSError):
+            if found := re.search(r"^version=(\S+)", path.read_text("utf-8", "replace"), re.M):
+                return found[1]
+    return ""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A release of PyTorch that fits, and the build of it.
+
+    Attributes:
+        cuda: the row of the CUDA it is built with; None for CPUs.
+        whole: the driver knows all of this CUDA; else it runs it by minor version compatibility.
+    """
+
+    version: str
+    torchvision: str
+    cuda: Mapping[str, Any] | None = None
+    whole: bool = True
+    system: str = "Linux"
+
+    @property
+    def command(self) -> str:
+        """The words for pip."""
+        build = f"cu{self.cuda['version'].replace('.', '')}" if self.cuda else "cpu"
+        index = f" --index-url {INDEX.format(build=build)}" if self.system != "Darwin" else ""
+        wanted = f"'torch=={self.version}.*' 'torchvision=={self.torchvision}.*'"
+        return f"pip install {wanted}{index}"
+
+
+def tested(package: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a framework within the range that dualml is tested with."""
+    wanted = declared(package, package)
+    return (row for row in published()[package] if row["version"] in wanted)
+
+
+def torch(there: Here) -> Torch | None:
+    """The newest release that fits, for the machine's GPUs where it has any.
+
+    Of the CUDAs that a release is built with, the newest that the driver knows whole; where it
+    knows none, the oldest that it runs at all.
+    """
+    for row in tested("torch"):
+        if there.python not in SpecifierSet(row["python"]):
+            continue
+        names = row["version"], row["torchvision"]
+        if not there.driver:
+            return Torch(*names, system=there.system)
+        rows = [cuda(version) for version in row["cuda"]]
+        runs = [one for one in rows if runs_on(one, there.driver, there.capabilities)]
+        known = [one for one in runs if newer(there.driver, one["toolkit_driver"])]
+        if runs:
+            return Torch(*names, known[-1] if known else runs[0], bool(known), there.system)
+    return None
+
+
+def cuda(version: str) -> Mapping[str, Any]:
+    """The row of a CUDA, ``12.6``.
+
+    Raises:
+        StopIteration: nothing is published about it.
+    """
+    return next(row for row in published()["cuda"] if row["version"] == version)
+
+
+def oldest_driver(version: str) -> str:
+    """The oldest driver that runs any CUDA of the same major version; empty where none is known."""
+    major = version.partition(".")[0]
+    rows = (row for row in published()["cuda"] if row["version"].partition(".")[0] == major)
+    return next((str(row["driver"]) for row in rows), "")
+
+
+def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) -> bool:
+    """Whether PyTorch's build for this CUDA runs with the driver and on all of the GPUs."""
+    least, most = (Version(bound) for bound in row.get("capability", ("0.0", "999.0")))
+    # What is built for a GPU also runs on later ones of the same major version.
+    fits = all(least <= Version(c) and Version(c).major <= most.major for c in capabilities)
+    return fits and newer(driver, row["driver"])
+
+
+def newer(version: str, least: str) -> bool:
+    """Whether a version is at least another."""
+    return Version(version) >= Version(least)
+
+
+def mindspore(there: Here) -> Mapping[str, Any] | None:
+    """The row of the newest release that fits: on an NPU with the CANN that is installed, if one
+    is."""
+    for row in tested("mindspore"):
+        fits = there.python in SpecifierSet(row["python"])
+        if fits and (not there.npu or not there.cann or row["cann"] == there.cann):
+            return row
+    return None
+
+
+def examine_fit(there: Here) -> Iterable[Finding]:
+    """What `dualml doctor` says: for each framework the release that fits, and its command."""
+    yield _torch(there)
+    yield _mindspore(there)
+
+
+def _torch(there: Here) -> Finding:
+    chosen = torch(there)
+    if chosen is None:
+        key = "torch_none_gpu" if there.driver else "torch_none"
+        return finding("torch", "warn", key, key, **vars(there))
+    values = {"version": chosen.version, "command": chosen.command, **vars(there)}
+    if chosen.cuda is None:
+        return finding("torch", "ok", "torch_cpu", **values)
+    key = "torch_cuda" if chosen.whole else "torch_cuda_minor"
+    return finding("torch", "ok", key, **values, cuda=chosen.cuda["version"],
+                   least=chosen.cuda["driver"], whole=chosen.cuda["toolkit_driver"])  # fmt: skip
+
+
+def _mindspore(there: Here) -> Finding:
+    row = mindspore(there)
+    if row is None:
+        key = "mindspore_none_cann" if there.npu and there.cann else "mindspore_none"
+        return finding("mindspore", "warn", key, key, **vars(there))
+    key = "mindspore_npu" if there.npu else "mindspore_cpu"
+    # The driver of the row is Huawei's; that of the machine would be NVIDIA's.
+    values = vars(there) | {name: row[name] for name in ("version", "cann", "driver")}
+    return finding("mindspore", "ok", key, **values,
+                   command=f"pip install 'mindspore=={row['version']}' 'numpy<2'")  # fmt: skip

@@ -1,0 +1,104 @@
+"""What dualml asks of a framework: `Backend` and `Training`, without the abilities beyond them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dualml.backend import Backend, Recipe, Trace, Training, batch_digest, chunks
+from dualml.errors import Unsupported, UserError
+from dualml.model.dropout import masks
+from dualml_jax.network import LOSSES, infer, loss_and_gradient
+from dualml_jax.optim import UPDATES, update
+
+Arrays = dict[str, np.ndarray]
+
+
+class JaxBackend(Backend):
+    """See `dualml.backend.Backend`."""
+
+    name = "jax"
+    dtype = "float32"
+
+    def __init__(self, device: str = "auto", threads: int = 0) -> None:
+        if device not in ("auto", "cpu"):
+            raise UserError(f"backend jax runs on the CPU only; received --device {device}")
+
+    def environment(self) -> dict[str, str]:
+        versions = {"jax": jax.__version__, "numpy": np.__version__}
+        return {**versions, "python": platform.python_version(), "device": "cpu"}
+
+    def training(self, recipe: Recipe) -> JaxTraining:
+        return JaxTraining(recipe)
+
+    def read(self, losses: Sequence[Any]) -> np.ndarray:
+        return np.array(losses, np.float64)
+
+    def synchronize(self) -> None:
+        """A loss that is read, and weights that are copied, wait for themselves."""
+        jax.block_until_ready(jnp.zeros(1))
+
+
+class JaxTraining(Training):
+    """See `dualml.backend.Training`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        if recipe.rule.name not in UPDATES:
+            raise Unsupported(f"jax does not implement the update rule {recipe.rule.name!r}")
+        self.recipe = recipe
+        self.load(recipe.weights, recipe.state(), 0)
+
+    def load(self, weights: Mapping[str, Any], state: Mapping[str, Any], step: int) -> None:
+        """Arrays of JAX cannot be changed: this is the only place where they are copied."""
+        self.now, self.own = step, single(weights)
+        self.slots = {slot: single(state[slot]) for slot in self.recipe.rule.slots}
+
+    def gradient(self, batch: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Mean loss and mean gradient, in chunks."""
+        loss, total = 0.0, dict.fromkeys(self.own, 0.0)
+        for part, share in chunks(batch, self.recipe.chunk):
+            drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part)
+            value, gradient = loss_and_gradient(
+                self.own, self.recipe.x[part], self.recipe.y[part], tuple(drawn.values()),
+                model=self.recipe.spec, loss=self.recipe.loss,
+            )  # fmt: skip
+            loss = loss + share * value
+            total = {name: total[name] + share * gradient[name] for name in total}
+        return loss, total
+
+    def step(self, batch: np.ndarray, step: int) -> Any:
+        loss, gradients = self.gradient(batch)
+        rule, rate = self.recipe.rule, self.recipe.rate(step)
+        update(rule, self.own, self.slots, gradients, step, rate)
+        self.now = step
+        return loss
+
+    def trace(self, batch: np.ndarray, probe: np.ndarray) -> Trace:
+        loss, gradients = self.gradient(batch)
+        _, outputs = infer(self.own, self.recipe.x[probe], model=self.recipe.spec)
+        layers = {name: outputs[name] for name, _ in self.recipe.spec.layers}
+        given = batch_digest(self.recipe.x[batch], self.recipe.y[batch])
+        return Trace(given, copies(layers), float(loss), copies(gradients))
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+        logits, _ = infer(self.own, x, model=self.recipe.spec)
+        return float(LOSSES[self.recipe.loss](logits, y)), np.asarray(logits.argmax(-1))
+
+    def weights(self) -> Arrays:
+        return copies(self.own)
+
+    def state(self) -> dict[str, Arrays]:
+        return {slot: copies(named) for slot, named in self.slots.items()}
+
+
+def single(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: jnp.array(a, jnp.float32) for name, a in named.items()}
+
+
+def copies(named: Mapping[str, Any]) -> Arrays:
+    return {name: np.array(a) for name, a in named.items()}

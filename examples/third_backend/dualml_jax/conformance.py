@@ -1,0 +1,50 @@
+"""How dualml's conformance suite runs the update rules alone: see `dualml.backend.conformance`.
+
+DUALML_CONFORMANCE=jax pytest tests/conformance/test_optim.py tests/conformance/test_training.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dualml.backend.conformance import End, Gradient, Mode, Params
+from dualml.optim import Rule
+from dualml_jax.backend import copies, single
+from dualml_jax.optim import update
+
+MODES = {"eager": Mode("float32")}
+COMPILES = True
+
+
+class Optimizers:
+    """See `dualml.backend.conformance.Optimizers`."""
+
+    def __init__(self, rules: Mapping[str, Rule], rates: Mapping[str, Sequence[float]]) -> None:
+        self.rules, self.rates = rules, rates
+
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
+        return {name: self.one(name, start, gradient, steps) for name in self.rules}
+
+    def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+        rule, own = self.rules[name], single(start)
+        slots = {slot: single(named) for slot, named in rule.init(start).items()}
+        for step in range(1, steps + 1):
+            rate = self.rates[name][step - 1] if self.rates else rule.lr
+            update(rule, own, slots, single(gradient(copies(own), step)), step, rate)
+        return End(copies(own), {slot: copies(named) for slot, named in slots.items()})
+
+
+def optimizers(
+    rules: Mapping[str, Rule],
+    shapes: Mapping[str, tuple[int, ...]],
+    mode: str,
+    rates: Mapping[str, Sequence[float]] | None = None,
+    device: str = "cpu",
+) -> Optimizers:
+    """The rules, each over parameters of its own."""
+    return Optimizers(rules, rates or {})
+
+
+def settings() -> dict[str, str]:
+    """JAX has none that an ability would change."""
+    return {}
