@@ -12,7 +12,7 @@ OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-all test-fast faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-all test-fast faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels docs docs-links gallery clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -48,6 +48,15 @@ lint: $(VENV)/.tox  ## ruff: rules and format
 
 types: $(VENV)/.tox  ## mypy, strict, on the core
 	@$(TOX) run -e types
+
+docs: $(VENV)/.docs  ## the documentation site, English and Chinese, into build/docs
+	@$(VENV)/bin/python docs/make.py $(ARGS)
+
+docs-links: $(VENV)/.docs  ## follow the links of the documentation that lead to the web
+	@$(VENV)/bin/python docs/make.py --links
+
+gallery: $(VENV)/.all  ## run the labs and keep their reports for the site (ARGS="lab1"); needs Chromium
+	@$(VENV)/bin/python docs/gallery.py $(ARGS)
 
 bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")
 	@$(VENV)/bin/python benchmarks/run.py $(ARGS)
@@ -91,6 +100,11 @@ $(VENV)/.all: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.examples: pyproject.toml | $(VENV)/.all
 	@$(VENV)/bin/python .ci/install.py --editable '.[examples,test]'
+	@touch '$@'
+
+# The core and Sphinx; no framework.
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	@$(PIP) --editable '.[docs]'
 	@touch '$@'
 
 $(VENV)/.tox: | $(VENV)/bin/python

@@ -1,0 +1,1 @@
+"""What makes the site: pages of the program, links, and small extensions of Sphinx."""

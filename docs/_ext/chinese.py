@@ -1,0 +1,54 @@
+"""Chinese: lines of a paragraph are joined without the space that a browser would put there; the
+theme's own words are translated."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.locale import get_translator
+from sphinx.transforms import SphinxTransform
+
+WIDE = r"[\u2014\u2018-\u201d\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+BETWEEN = re.compile(rf"(?<={WIDE})\n(?={WIDE})")
+
+
+#: Words of the theme that Sphinx has no Chinese for.
+THEME = {
+    "Next": "下一页", "Previous": "上一页", "Home": "首页", "On this page": "本页内容",
+    "Back to top": "回到顶部", "Made with ": "由以下软件生成：",
+}  # fmt: skip
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_transform(Joined)
+    app.connect("builder-inited", translate)
+    logging.getLogger("jieba").setLevel(logging.WARNING)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def translate(app: Sphinx) -> None:
+    if app.config.language.startswith("zh"):
+        get_translator()._catalog.update(THEME)  # type: ignore[attr-defined]
+
+
+class Joined(SphinxTransform):
+    default_priority = 800
+
+    def apply(self, **arguments: Any) -> None:
+        if not self.config.language.startswith("zh"):
+            return
+        for block in self.document.findall(nodes.TextElement):
+            if isinstance(block, nodes.FixedTextElement | nodes.Inline):
+                continue
+            texts = list(block.findall(nodes.Text))
+            ends = ["", *texts, ""]
+            for before, text, after in zip(ends, texts, ends[2:], strict=False):
+                framed = f"{before[-1:]}{text}{after[:1]}"
+                joined = BETWEEN.sub("", framed)
+                if joined != framed:
+                    whole = joined[len(before[-1:]) : len(joined) - len(after[:1])]
+                    text.parent.replace(text, nodes.Text(whole))

@@ -1,0 +1,85 @@
+"""The catalogue of differences: a page for each entry, and one that lists them.
+
+The texts and figures are those of ``docs/differences.md``, which `dualml diffs --page` writes and
+a test holds against the catalogue; here they are only cut apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from _ext.pages import DOCS, Page, SiteError
+from _ext.words import words
+from dualml.diffs.code import package_of, used
+from dualml.diffs.entry import Entry, Lang
+from dualml.diffs.load import catalogue
+from dualml.diffs.page import PAGES, SIDES, listing
+from dualml.words import phrases
+
+SECTION = re.compile(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", re.M | re.S)
+#: Around the listings, which a page of its own need not fold away.
+FOLD = re.compile(r"\n*<details><summary>.*?</summary>\n*(.*?)\n*</details>\s*", re.S)
+
+
+def pages() -> Iterator[Page]:
+    """The list, and every entry of the catalogue.
+
+    Raises:
+        SiteError: the written page lacks an entry.
+    """
+    yield Page("differences/index", make=index)
+    for name, entry in catalogue().items():
+        for lang in PAGES:
+            if name not in sections(lang):
+                raise SiteError(f"docs/{PAGES[lang]} lacks {name}: dualml diffs --page docs")
+        yield Page(f"differences/{name}", make=made(entry), hidden=True)
+
+
+def made(entry: Entry) -> Callable[[Lang], str]:
+    return lambda lang: page(entry, lang)
+
+
+@cache
+def whole(lang: Lang) -> str:
+    return (DOCS / PAGES[lang]).read_text("utf-8")
+
+
+@cache
+def sections(lang: Lang) -> dict[str, str]:
+    """Entry → what the written page says of it."""
+    return dict(SECTION.findall(whole(lang)))
+
+
+def index(lang: Lang) -> str:
+    """The written page's introduction and tables, whose rows lead to the pages of the entries."""
+    text = whole(lang).partition("\n## ")[0]
+    text = re.sub(r"^(?:\[English\].*|English · .*)\n", "", text, flags=re.M)
+    text = re.sub(r"^\*\*(.+)\*\*$", r"## \1", text, flags=re.M)
+    text = re.sub(r"\(#([\w-]+)\)", r"(\1.md)", text) + "\n"
+    own = words(lang)["differences"]
+    data = " ".join(f'data-{key}="{own[key]}"' for key in ("search", "topics", "any", "shown"))
+    return text.replace("\n## ", f"\n<div data-filter {data}></div>\n\n## ", 1)
+
+
+def page(entry: Entry, lang: Lang) -> str:
+    """An entry: what the frameworks do, what was measured, the code of both sides."""
+    texts, own = phrases(lang, "diffs"), words(lang)["differences"]
+    heading, _, rest = sections(lang)[entry.name].partition("\n\n")
+    rest = FOLD.sub(rf"\n\n## {texts['listing'].capitalize()}\n\n\1", rest)
+    mark = re.sub(r"^\*\*.*\*\*\s*", "", heading).strip("()（）")
+    helpers = [
+        part
+        for side in SIDES
+        if (text := used([entry], package_of(side)))
+        for part in listing(side, "helpers", text, lang)
+    ]
+    parts = [
+        f"# {getattr(entry.title, lang)}",
+        f"`{entry.name}` · {texts[f'topic.{entry.topic}']} · {mark}",
+        rest.strip(),
+        *helpers,
+        own["more"].format(name=entry.name),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,168 @@
+"""The reference of experiment files, from the schema that reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from _ext.pages import ROOT, Page, SiteError
+from _ext.words import code, table, words
+
+#: Model of the schema → where its table stands in a file; ``*`` is the name of an arm.
+PLACES = {
+    "Experiment": (), "Data": ("data",), "DecoderSizes": ("sizes",), "Evaluation": ("evaluation",),
+    "Parity": ("parity",), "Limits": ("limits",), "Arm": ("arms", "*"),
+    "Aggregation": ("arms", "*", "aggregation"), "Slow": ("arms", "*", "slow"),
+    "Split": ("arms", "*", "split"), "Offload": ("arms", "*", "offload"),
+}  # fmt: skip
+NULL = {"type": "null"}
+SCHEMA = "experiment.schema.json"
+
+
+def pages() -> Iterator[Page]:
+    yield Page("reference/experiment", make=page)
+
+
+def page(lang: str) -> str:
+    texts = words(lang)["experiment"]
+    parts = [f"# {texts['title']}", texts["intro"]]
+    models = {"Experiment": schema(), **schema()["$defs"]}
+    head = [texts[key] for key in ("key", "meaning", "type", "default", "labs")]
+    for model, place in PLACES.items():
+        title = ".".join(place) if place else texts["file"]
+        parts.append(f"## {code(title) if place else title}")
+        rows = [
+            [code(key), meaning(model, key, lang), kind(field, texts), default(field, texts),
+             labs_of((*place, key), texts)]
+            for key, field in models[model]["properties"].items()
+        ]  # fmt: skip
+        parts.append(table(head, rows))
+    parts.append(f"## {texts['named']}\n\n{texts['named_intro']}")
+    for registry, title in texts["registries"].items():
+        parts.append(f"### {title}")
+        head = [texts["name"], texts["settings"]]
+        parts.append(table(head, ([code(name), settings(kind)] for name, kind in things(registry))))
+    return "\n\n".join(parts) + "\n"
+
+
+def meaning(model: str, key: str, lang: str) -> str:
+    """What a key is for.
+
+    Raises:
+        SiteError: nobody wrote it.
+    """
+    texts = words(lang)["experiment"][model]
+    if key not in texts:
+        raise SiteError(f"docs/_words/{lang}.toml has no text for {key} below [experiment.{model}]")
+    return str(texts[key])
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON schema of an experiment file."""
+    from dualml.experiment.schema import Experiment
+
+    return Experiment.model_json_schema()
+
+
+def write_schema(folder: Path) -> None:
+    """Publish the JSON schema: editors check and complete experiment files with it."""
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
+    (folder / SCHEMA).write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
+
+
+def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+    """Type and range of a field, in words."""
+    if "anyOf" in field:
+        several = dict.fromkeys(kind(one, texts) for one in field["anyOf"] if one != NULL)
+        if texts["types"]["number"] in several:
+            several.pop(texts["types"]["integer"], None)
+        return str(texts["or"].join(several))
+    if "$ref" in field:
+        return texts["types"]["object"]
+    for key in ("enum", "const"):
+        if key in field:
+            values = field[key] if key == "enum" else [field[key]]
+            return ", ".join(code(json.dumps(value)) for value in values)
+    word = texts["types"][field["type"]]
+    if field["type"] == "array":
+        items = field.get("items")
+        return texts["list_of"].format(kind=kind(items, texts)) if items else word
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {field[key]:,}" for key, sign in signs.items() if key in field]
+    return texts["comma"].join([word, *bounds])
+
+
+def default(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+    if "default" not in field:
+        return texts["required"]
+    value = field["default"]
+    if isinstance(value, dict) and ("$ref" in field or not value):
+        return ""
+    return "" if value is None else code(toml(value))
+
+
+def toml(value: Any) -> str:
+    """A value as an experiment file has it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
+@cache
+def labs() -> dict[str, dict[str, Any]]:
+    return {path.stem: tomllib.loads(path.read_text("utf-8"))
+            for path in sorted((ROOT / "experiments").glob("*.toml"))}  # fmt: skip
+
+
+def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
+    """The labs whose files name this key, as links."""
+    names = [
+        name for name, file in labs().items() if any(has(one, path) for one in laid_over(file))
+    ]
+    if len(names) == len(labs()):
+        return str(texts["all"])
+    return " ".join(f"[{name}](../labs/{name}.md)" for name in names)
+
+
+def laid_over(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A file, and the tables that are laid over it."""
+    yield table
+    for key in ("quick", "small"):
+        if isinstance(table.get(key), dict):
+            yield from laid_over(table[key])
+
+
+def has(table: Any, path: tuple[str, ...]) -> bool:
+    if not path:
+        return True
+    if not isinstance(table, dict):
+        return False
+    inner = table.values() if path[0] == "*" else [table[path[0]]] if path[0] in table else []
+    return any(has(one, path[1:]) for one in inner)
+
+
+def things(registry: str) -> Iterator[tuple[str, type]]:
+    """Name and class of everything that an experiment file can name of a kind."""
+    from dualml.aggregation import STRATEGIES
+    from dualml.optim import RULES
+    from dualml.partition import PARTITIONS
+
+    kinds: dict[str, Mapping[str, type]] = {
+        "optimizer": RULES, "strategy": STRATEGIES, "partition": PARTITIONS
+    }  # fmt: skip
+    yield from kinds[registry].items()
+
+
+def settings(thing: Any) -> str:
+    """The fields of a dataclass with their defaults."""
+    return ", ".join(
+        code(field.name if field.default is dataclasses.MISSING
+             else f"{field.name} = {toml(field.default)}")
+        for field in dataclasses.fields(thing)
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""The gallery: reports of real runs, as `docs/gallery.py` left them in ``docs/gallery/``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from _ext.pages import DOCS, ROOT, Page
+from _ext.words import words
+
+FOLDER = DOCS / "gallery"
+#: In the order in which a course meets them.
+ORDER = ("lab1", "lab2", "lab3", "lab4", "rnn_ps", "methods", "memory")
+
+#: Load of the machine beyond which times of a run say little.
+BUSY = 1.5
+
+
+def pages() -> Iterator[Page]:
+    if shown():
+        yield Page("gallery/index", make=page)
+
+
+def shown() -> dict[str, dict[str, Any]]:
+    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``, load."""
+    facts = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
+    return {lab: facts[lab] for lab in ORDER if lab in facts}
+
+
+def page(lang: str) -> str:
+    """Each report's first screen, which leads to it, with its command and its machine."""
+    texts = words(lang)["gallery"]
+    parts = [f"# {texts['title']}", texts["intro"]]
+    for lab, facts in shown().items():
+        title = tomllib.loads((ROOT / "experiments" / f"{lab}.toml").read_text("utf-8"))["title"]
+        parts += [
+            f"## {title[lang]}",
+            f"```bash\n{facts['command']}\n```",
+            f'<a href="{lab}.html"><img src="{lab}.png" alt="{escape(texts["alt"])}" width="650"'
+            ' loading="lazy"></a>',
+            texts["facts"].format(**facts) + (texts["busy"] if facts["load"] > BUSY else ""),
+            texts["links"].format(lab=lab),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write(lang: str, folder: Path) -> None:
+    """Put the reports and their pictures beside the page."""
+    folder = folder / "gallery"
+    for lab in shown():
+        with zipfile.ZipFile(FOLDER / f"{lab}.zip") as packed:
+            (folder / f"{lab}.html").write_bytes(packed.read(f"{lang}.html"))
+        shutil.copyfile(FOLDER / f"{lab}.{lang}.png", folder / f"{lab}.png")

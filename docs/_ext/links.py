@@ -1,0 +1,112 @@
+"""Links of a file of the repository, as the site has them.
+
+A link to a page goes to that page, one to any other file or folder to the repository; a picture is
+copied. A link to nothing is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+
+from _ext.pages import ROOT, Page, SiteError
+
+PICTURES = (".svg", ".png", ".jpg")
+#: Code on a line, which is left alone, or the target of a link.
+LINK = re.compile(r"(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\]\((?P<target>[^()\s]+)\)")
+FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+#: What stands below a title for readers on GitHub; the site has a switch on every page.
+OTHER_LANGUAGE = re.compile(
+    r"^(?:(?:English · )?\[中文\]\([^)]*\)|\[English\]\([^)]*\)(?: · 中文)?)(?: · )?", re.M
+)
+CATALOGUE = re.compile(r"docs/differences(?:\.zh)?\.md")
+
+
+def repository() -> str:
+    """Where the repository is on the web, without a slash at the end."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return str(project["urls"]["Source"]).rstrip("/")
+
+
+class Links:
+    """Resolves the links of all pages.
+
+    Attributes:
+        pictures: file → where on the site a page wants it.
+    """
+
+    def __init__(self, pages: Mapping[str, Page], root: Path = ROOT) -> None:
+        self.root, self.pictures = root, dict[Path, str]()
+        self.names = {
+            path.relative_to(root).as_posix(): page.name
+            for page in pages.values() for path in page.files.values()
+        } | {"README.md": "index", "README.zh.md": "index"}  # fmt: skip
+        self.url = repository()
+
+    def page(self, page: Page, lang: str) -> str:
+        """Markdown of a page, for Sphinx."""
+        text = page.text(lang)
+        if not page.files:
+            return text
+        head, _, rest = text.partition("\n\n")
+        text = f"{head}\n\n{OTHER_LANGUAGE.sub('', rest, count=1)}"
+        at = page.files[lang]
+        return outside_code(text, lambda target: self.target(target, at, page.name))
+
+    def target(self, target: str, at: Path, name: str) -> str:
+        """A link of the file ``at``, which is the page ``name``.
+
+        Raises:
+            SiteError: there is no such file.
+        """
+        if re.match(r"[a-z+]+:|#", target):
+            return target
+        path, mark, fragment = target.partition("#")
+        file = normpath((at.parent / path).relative_to(self.root).as_posix())
+        if CATALOGUE.fullmatch(file):
+            return between(name, f"differences/{fragment or 'index'}") + ".md"
+        if file in self.names:
+            return f"{between(name, self.names[file])}.md{mark}{fragment}"
+        here = self.root / file
+        if not here.exists():
+            raise SiteError(f"{at.relative_to(self.root)} links to {target}, which does not exist")
+        if here.suffix in PICTURES:
+            self.pictures[here] = file.removeprefix("docs/")
+            return between(name, file.removeprefix("docs/"))
+        return f"{self.url}/{'tree' if here.is_dir() else 'blob'}/main/{file}{mark}{fragment}"
+
+
+def between(name: str, other: str) -> str:
+    """The way from the page ``name`` to another.
+
+    >>> between("labs/lab1", "split")
+    '../split'
+    """
+    return relpath(other, PurePosixPath(name).parent.as_posix())
+
+
+def outside_code(text: str, change: Callable[[str], str]) -> str:
+    """``text`` with every target of a link changed, code left alone."""
+
+    def link(match: re.Match[str]) -> str:
+        return match[0] if match["ticks"] else f"]({change(match['target'])})"
+
+    lines = [line if code else LINK.sub(link, line) for code, line in by_line(text)]
+    return "\n".join(lines)
+
+
+def by_line(text: str) -> Iterator[tuple[bool, str]]:
+    """Every line, and whether it is one of a block of code."""
+    fence = ""
+    for line in text.split("\n"):
+        match = FENCE.match(line)
+        if fence:
+            yield True, line
+            if match and match[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        else:
+            fence = match[1] if match else ""
+            yield bool(match), line

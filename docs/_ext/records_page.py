@@ -1,0 +1,59 @@
+"""Every key of the files of a run folder, from the records that write and read them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import dualml.store
+from _ext.experiment_page import kind
+from _ext.pages import Page
+from _ext.words import code, table, words
+from dualml.store.jsonfile import JsonFile
+
+
+def pages() -> Iterator[Page]:
+    yield Page("reference/records", make=page)
+
+
+@cache
+def files() -> dict[str, Mapping[str, Any]]:
+    """Name → schema of every JSON file that the store knows; the first that has a name counts."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for module in pkgutil.iter_modules(dualml.store.__path__):
+        members = vars(importlib.import_module(f"dualml.store.{module.name}"))
+        for file in members.values():
+            if isinstance(file, JsonFile) and not file.record.__name__.endswith("Head"):
+                found.setdefault(file.name, file.record.model_json_schema())
+    return found
+
+
+def page(lang: str) -> str:
+    texts = words(lang)["records"]
+    own = words(lang)["experiment"]
+    head = [texts["key"], texts["type"]]
+    parts = [f"# {texts['title']}", texts["intro"]]
+    for name, schema in sorted(files().items()):
+        parts += [f"## {code(name)}", keys(schema, head, own)]
+        for record, inner in sorted(schema.get("$defs", {}).items()):
+            if inner.get("properties"):
+                parts += [f"**{code(record)}**", keys(inner, head, own)]
+    return "\n\n".join(parts) + "\n"
+
+
+def keys(schema: Mapping[str, Any], head: list[str], own: Mapping[str, Any]) -> str:
+    fields = schema["properties"].items()
+    return table(head, ([code(key), shown(field, own)] for key, field in fields))
+
+
+def shown(field: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """A field's type; of a table that has a record, its name."""
+    inner = field.get("items") or field.get("additionalProperties") or {}
+    for ref in (field.get("$ref"), isinstance(inner, dict) and inner.get("$ref")):
+        if ref:
+            name = code(ref.rpartition("/")[2])
+            return own["list_of"].format(kind=name) if "items" in field else name
+    return kind(field, own) if {"type", "anyOf", "enum", "const"} & field.keys() else "–"

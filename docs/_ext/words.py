@@ -1,0 +1,28 @@
+"""The site's own texts, in both languages, and Markdown made of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from _ext.pages import DOCS
+
+
+@cache
+def words(lang: str) -> dict[str, Any]:
+    """``docs/_words/LANG.toml``."""
+    return tomllib.loads((DOCS / "_words" / f"{lang}.toml").read_text("utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; bars inside of cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def code(text: object) -> str:
+    return f"`{text}`"

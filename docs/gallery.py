@@ -1,0 +1,85 @@
+"""Run labs and keep their reports for the gallery: in ``docs/gallery/`` LAB.zip has the page in
+both languages, LAB.LANG.png its first screen, LAB.json what was run, where and when.
+
+    python docs/gallery.py [LAB …]
+
+Needs both frameworks and Chromium.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from _ext.gallery import FOLDER, ORDER
+from _ext.pages import LANGUAGES
+
+#: Seconds for one lab, and for one picture.
+RUN_S, PICTURE_S = 3600, 60
+
+
+def main(labs: list[str]) -> int:
+    FOLDER.mkdir(exist_ok=True)
+    for lab in labs or ORDER:
+        with tempfile.TemporaryDirectory(prefix="dualml-gallery-") as base:
+            keep(lab, Path(base))
+        print(f"→ {FOLDER / lab}.zip", flush=True)
+    return 0
+
+
+def keep(lab: str, base: Path) -> None:
+    """One lab, run and rendered below ``base``."""
+    words = ["run", lab, "--quick", "--backend", "both"]
+    load = os.getloadavg()[0]
+    done = dualml(*words, "--no-report", "--out", base / "run")
+    if done not in (0, 3):
+        raise SystemExit(f"dualml {' '.join(words)} ended with {done}")
+    for lang in LANGUAGES:
+        dualml("report", base / "run", "--lang", lang, "--out", base / lang)
+        picture(base / lang / "report.html", FOLDER / f"{lab}.{lang}.png")
+    target = FOLDER / f"{lab}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for lang in LANGUAGES:
+            packed.write(base / lang / "report.html", f"{lang}.html")
+    run = json.loads((base / "run" / "run.json").read_text("utf-8"))
+    facts = {"command": f"dualml {' '.join(words)}", "load": round(load, 1), **known(run)}
+    (FOLDER / f"{lab}.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+
+
+def known(run: dict[str, Any]) -> dict[str, Any]:
+    """What the page says of a run: when, on what, with which versions."""
+    backends = run["environment"]
+    facts = next(iter(backends.values()))
+    versions = {"dualml": run["dualml"], **{name: backends[name][name] for name in backends}}
+    return {
+        "date": run["created"][:10],
+        "machine": ", ".join(facts[key] for key in ("cpu", "cores", "memory") if key in facts),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+
+
+def dualml(*words: object) -> int:
+    command = [sys.executable, "-m", "dualml", *map(str, words)]
+    return subprocess.run(command, timeout=RUN_S, check=False).returncode
+
+
+def picture(page: Path, target: Path) -> None:
+    """The first screen of a page, at half its size."""
+    with tempfile.TemporaryDirectory() as profile:
+        subprocess.run(
+            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--disable-background-networking", f"--user-data-dir={profile}",
+             "--window-size=1300,900", "--force-device-scale-factor=0.5",
+             f"--screenshot={target}", page.as_uri()],
+            check=True, timeout=PICTURE_S, capture_output=True,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
