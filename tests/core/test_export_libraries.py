@@ -113,7 +113,7 @@ def written(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str,
     settings, history, summary = dict[str, Any](), list[dict[str, Any]](), dict[str, Any]()
     for entry in logged(path):
         record = Record.FromString(entry)
-        settings |= values(record.run.config.update)
+        settings |= values(record.run.config.update) | values(record.config.update)
         history += [values(record.history.item)] if record.history.item else []
         summary |= values(record.summary.update)
     return settings, history, summary
