@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dualml.aggregation import NATIVE, REPLICAS
+from dualml.aggregation import NATIVE, REPLICAS, STRATEGIES
 from dualml.experiment.plan import Plan
 from dualml.launch.child import Emitter, serve
 from dualml.worker.join import as_rank
@@ -16,10 +16,12 @@ from dualml.worker.join import as_rank
 
 def for_referee(plan: Plan, name: str) -> Plan:
     """The plan with an arm as the referee can follow it: what a framework does by itself is done by
-    all_reduce, and remote procedure calls by messages; the numbers are those of the same rule."""
+    all_reduce, and remote procedure calls by messages; the numbers are those of the same rule. So
+    are those of any exact strategy, unless it is wrong: then the referee must not be, too."""
     arm = plan.experiment.arms[name]
     settings = arm.aggregation
-    if settings.strategy in (NATIVE, REPLICAS) or settings.overlap:
+    exact = settings.strategy in STRATEGIES and STRATEGIES[settings.strategy].exact
+    if settings.strategy in (NATIVE, REPLICAS) or settings.overlap or exact:
         update = {"strategy": "all_reduce", "overlap": False}
         arm = arm.model_copy(update={"aggregation": settings.model_copy(update=update)})
     splits = dict(plan.splits)

@@ -37,6 +37,7 @@ from dualml.words import table
 from dualml.worker.away import board_of
 from dualml.worker.guards import check_loaded
 from dualml.worker.replay import Replay, replay
+from dualml.worker.replay_main import for_referee
 from dualml.worker.trial import Trial
 
 pytestmark = pytest.mark.whole
@@ -406,3 +407,21 @@ def test_ranks_of_a_replay_meet_however_short_the_path_of_temporary_folders_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert isinstance(board_of(Path("find/torch.job")), FileBoard)
+
+
+def test_the_referee_adds_up_by_itself_what_an_exact_strategy_should() -> None:
+    """A strategy that is wrong is executed by both sides; the referee must not make its mistake."""
+    whole = cases.plan(False)
+    name = next(n for n, arm in whole.experiment.arms.items() if arm.world_size > 1)
+
+    def followed(strategy: str) -> str:
+        arm = whole.experiment.arms[name]
+        settings = arm.aggregation.model_copy(update={"strategy": strategy})
+        arms = {**whole.experiment.arms, name: arm.model_copy(update={"aggregation": settings})}
+        experiment = whole.experiment.model_copy(update={"arms": arms})
+        plan = for_referee(replace(whole, experiment=experiment), name)
+        return plan.experiment.arms[name].aggregation.strategy
+
+    assert [followed(s) for s in ("ring", "tree", "neighbour")] == ["all_reduce"] * 2 + [
+        "neighbour"
+    ]
