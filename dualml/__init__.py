@@ -6,11 +6,14 @@ left, `compare` judges two runs, traces or models. Nothing is imported before it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from dualml.version import __version__ as __version__
 
+# The name is what type checkers know. With `python -m dualml`, what this file imports is taken from
+# the current folder first, whoever's it is (`dualml.__main__` ends that).
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dualml.api import Run as Run
     from dualml.api import UserError as UserError
     from dualml.api import compare as compare

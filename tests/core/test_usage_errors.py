@@ -31,7 +31,7 @@ def test_every_command_has_the_short_option(capsys: pytest.CaptureFixture[str]) 
 UNKNOWN = [
     ("rnu", "run"), ("data lst", "list"), ("run --bakend numpy", "--backend"),
     ("submit lab1 --bakend numpy", "--backend"), ("list --jsn", "--json"),
-    ("run lap1 --backend numpy", "lab1"), ("show lap1", "lab1"), ("submit lap1", "lab1"),
+    ("run lap1 --backend numpy", "lab1"), ("show lap1", "lab1"), ("submit lap1 -b numpy", "lab1"),
     ("new lap1 DIR", "lab1"), ("run lab1 --backend numpi", "numpy"),
     ("capabilities --backend numpi", "numpy"), ("run lab1 -b numpy --device cdua", "cuda"),
     ("run lab1 -b numpy --data mnits", "mnist"), ("data get mnits", "mnist"),
