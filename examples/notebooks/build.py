@@ -59,7 +59,9 @@ def build(source: str, lang: str, out: Path) -> Path:
         record_timing=False,
         extra_arguments=["--log-level=ERROR"],  # not that its sockets are of the loopback
     )
-    client.execute(env={**os.environ, "PYTHONWARNINGS": QUIET})
+    # Figures go into the notebook, whatever backend of Matplotlib was chosen outside.
+    outside = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    client.execute(env={**outside, "PYTHONWARNINGS": QUIET})
     path = out / name(source, lang)
     nbformat.write(book, path)
     return path
