@@ -6,7 +6,11 @@ The first call on a machine may measure for some seconds: see `dualml_ms.isa`.
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 
+from packaging.version import Version
+
+from dualml.errors import UserError
 from dualml.machine import thread_variables
 from dualml_ms.isa import TOLD, VARIABLE, choice
 
@@ -15,7 +19,15 @@ def environ(threads: int) -> dict[str, str]:
     """Variables of a worker with ``threads`` threads, see `thread_variables`.
 
     The number of threads is the caller's. Everything else leaves a value of the user's alone.
+
+    Raises:
+        UserError: NumPy 2, with which MindSpore computes wrong numbers or raises, far from here.
     """
+    if Version(numpy := version("numpy")).major >= 2:
+        raise UserError(
+            f"MindSpore breaks silently with NumPy {numpy}: pip install 'numpy<2', or leave "
+            "MindSpore out (--backend torch)"
+        )
     asked = {
         # Without it cuBLAS chooses workspaces that make matrix products irreproducible.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",

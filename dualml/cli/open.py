@@ -21,10 +21,13 @@ def open_(
     """Show the report of a run in a browser; without one here, say where it is."""
     from dualml.housekeeping.listing import latest
     from dualml.report import render
+    from dualml.store.manifest import RUN as MANIFEST
     from dualml.store.manifest import read_run
     from dualml.store.report import report_path
 
-    folder = latest(RUNS) if run is None else run
+    whose = RUNS if run is None else run
+    several = whose.is_dir() and not (whose / MANIFEST.name).exists()
+    folder = latest(whose) if run is None or several else whose
     made_in = read_run(folder).lang
     path = report_path(folder)
     if lang not in (None, language_of(path)) or not path.is_file():

@@ -6,6 +6,7 @@ the earlier ones with it. The environment is the one a worker would get.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 
 from dualml.backend import BackendInfo, backends
 from dualml.doctor.finding import Finding
+from dualml.errors import UserError
 
 #: Frameworks print to stdout as they please; our lines start with this.
 PREFIX = "@dualml "
@@ -36,7 +38,8 @@ def examine(info: BackendInfo) -> Iterator[Finding]:
 def main(name: str) -> None:
     info = backends()[name]
     try:
-        os.environ.update(info.environ(0))
+        with contextlib.suppress(UserError):  # what is amiss is examined now
+            os.environ.update(info.environ(0))
         for finding in examine(info):
             say("finding", vars(finding))
         say("works", True)

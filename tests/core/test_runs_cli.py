@@ -93,6 +93,8 @@ def test_open_makes_the_report_and_says_where_it_is(here: Path) -> None:
     assert 'lang="en' in page.read_text()[:300]
     assert dualml("open", "runs/new", "--lang", "zh", cwd=here).stdout.strip() == page.as_uri()
     assert 'lang="zh' in page.read_text()[:300]
+    # Of a folder of runs, the newest one's.
+    assert dualml("open", "runs", cwd=here).stdout.strip() == page.as_uri()
     done = dualml("open", "runs/nwe", cwd=here)
     assert "did you mean 'new'?" in done.stderr
 

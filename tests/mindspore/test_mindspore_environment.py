@@ -31,6 +31,13 @@ def choose(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return clean_environ
 
 
+def test_a_numpy_that_mindspore_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a worker computes with it, whatever it is to do: its numbers would be wrong."""
+    monkeypatch.setattr(rooms, "version", lambda package: "2.4.6")
+    with pytest.raises(UserError, match=r"NumPy 2\.4\.6: pip install 'numpy<2'"):
+        environ(1)
+
+
 def test_environ_sets_threads_log_level_and_instruction_set(choose: pytest.MonkeyPatch) -> None:
     made = environ(3)
     assert {made[f"{k}_NUM_THREADS"] for k in ("OMP", "MKL", "OPENBLAS")} == {"3"}
