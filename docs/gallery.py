@@ -9,7 +9,6 @@ Needs both frameworks and Chromium.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,6 @@ def main(labs: list[str]) -> int:
 def keep(lab: str, base: Path) -> None:
     """One lab, run and rendered below ``base``."""
     words = ["run", lab, "--quick", "--backend", "both"]
-    load = os.getloadavg()[0]
     done = dualml(*words, "--no-report", "--out", base / "run")
     if done not in (0, 3):
         raise SystemExit(f"dualml {' '.join(words)} ended with {done}")
@@ -48,7 +46,7 @@ def keep(lab: str, base: Path) -> None:
         for lang in LANGUAGES:
             packed.write(base / lang / "report.html", f"{lang}.html")
     run = json.loads((base / "run" / "run.json").read_text("utf-8"))
-    facts = {"command": f"dualml {' '.join(words)}", "load": round(load, 1), **known(run)}
+    facts = {"command": f"dualml {' '.join(words)}", **known(run)}
     (FOLDER / f"{lab}.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
 
 

@@ -18,9 +18,6 @@ FOLDER = DOCS / "gallery"
 #: In the order in which a course meets them.
 ORDER = ("lab1", "lab2", "lab3", "lab4", "rnn_ps", "methods", "memory")
 
-#: Load of the machine beyond which times of a run say little.
-BUSY = 1.5
-
 
 def pages() -> Iterator[Page]:
     if shown():
@@ -28,7 +25,7 @@ def pages() -> Iterator[Page]:
 
 
 def shown() -> dict[str, dict[str, Any]]:
-    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``, load."""
+    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``."""
     facts = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
     return {lab: facts[lab] for lab in ORDER if lab in facts}
 
@@ -44,7 +41,7 @@ def page(lang: str) -> str:
             f"```bash\n{facts['command']}\n```",
             f'<a href="{lab}.html"><img src="{lab}.png" alt="{escape(texts["alt"])}" width="650"'
             ' loading="lazy"></a>',
-            texts["facts"].format(**facts) + (texts["busy"] if facts["load"] > BUSY else ""),
+            texts["facts"].format(**facts),
             texts["links"].format(lab=lab),
         ]
     return "\n\n".join(parts) + "\n"
