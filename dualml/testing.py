@@ -24,8 +24,10 @@ def assert_parity(
         UserError: what cannot be compared at all.
 
     Example:
+        >>> HERE = Path(__file__).parent  # else relative to where pytest is started
         >>> def test_port():
-        ...     assert_parity("nets.py:TorchNet", "nets_ms.py:Net", np.ones((2, 8), "float32"))
+        ...     torch_net, port = f"{HERE}/nets.py:TorchNet", f"{HERE}/nets_ms.py:Net"
+        ...     assert_parity(torch_net, port, np.ones((2, 8), "float32"))
     """
     from dualml.parity.models.run import FRAMEWORKS, compare
 

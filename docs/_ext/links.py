@@ -22,6 +22,8 @@ FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 OTHER_LANGUAGE = re.compile(
     r"^(?:(?:English · )?\[中文\]\([^)]*\)|\[English\]\([^)]*\)(?: · 中文)?)(?: · )?", re.M
 )
+#: A link that is called as its file is; on the site it is called as its page is.
+FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\((?![a-z+]+:)")
 CATALOGUE = re.compile(r"docs/differences(?:\.zh)?\.md")
 
 
@@ -89,12 +91,14 @@ def between(name: str, other: str) -> str:
 
 
 def outside_code(text: str, change: Callable[[str], str]) -> str:
-    """``text`` with every target of a link changed, code left alone."""
+    """``text`` with every target of a link changed, titles for names of files; code is left."""
 
     def link(match: re.Match[str]) -> str:
         return match[0] if match["ticks"] else f"]({change(match['target'])})"
 
-    lines = [line if code else LINK.sub(link, line) for code, line in by_line(text)]
+    lines = [
+        line if code else FILE_NAME.sub("[](", LINK.sub(link, line)) for code, line in by_line(text)
+    ]
     return "\n".join(lines)
 
 

@@ -108,7 +108,8 @@ class Plot:
 
 
 def new_axes() -> Axes:
-    return needed("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
+    axes: Axes = needed("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
+    return axes
 
 
 def chosen(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:

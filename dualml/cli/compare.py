@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,6 +76,7 @@ def compare(
         raise typer.Exit(CODES["different"] if against.failures else CODES[against.verdict])
     refuse(of_runs, "runs", a, b, "none")
     from dualml.parity.models import run
+    from dualml.parity.models.comparison import Note
 
     asked = names(map_)
     if folders:
@@ -91,6 +93,8 @@ def compare(
             steps=1 if steps is None else steps, train=not evaluation, seed=drawn, margin=margin,
             timeout=timeout,
         )  # fmt: skip
+        if shape and comparison.reason == "both_raised":
+            comparison = replace(comparison, notes=(*comparison.notes, Note("drawn")))
     else:
         one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
         raise UserError(

@@ -26,7 +26,8 @@ Option = typer.Option
 
 def diffs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", autocompletion=complete.differences)
+        list[str] | None,
+        typer.Argument(metavar="[NAME or WORDS]", autocompletion=complete.differences),
     ] = None,
     topic: Annotated[str | None, Option(metavar="TOPIC", autocompletion=complete.topics)] = None,
     no_run: Annotated[bool, Option("--no-run")] = False,
@@ -38,17 +39,17 @@ def diffs(
 
     Exit code 1: a behaviour is not as the catalogue says.
     """
-    from dualml.diffs.load import entry, of_topic
+    from dualml.diffs.load import asked_for, of_topic
     from dualml.diffs.measure import DEVICE, frameworks, versions
 
     chosen: Language = "zh" if lang == "zh" else "en"
-    if name is not None and topic is not None:
+    if name and topic is not None:
         raise UserError("a NAME or a --topic, not both")
-    entries = of_topic(topic) if name is None else [entry(name)]
+    entries = asked_for(name) if name else of_topic(topic)
     sides = frameworks()
     missing = [info for info in sides.values() if not info.installed()]
     if page is not None:
-        check_page(name, topic, no_run, missing)
+        check_page(bool(name), topic, no_run, missing)
     measured = None if no_run or missing else run(entries, sides, chosen)
     installed = versions(sides)
     if as_json:
@@ -56,7 +57,7 @@ def diffs(
     elif page is None:
         from dualml.cli import diffs_shown as shown
 
-        if name is not None:
+        if name and len(entries) == 1:
             shown.explain(entries[0], measured[0] if measured else None, chosen)
         else:
             shown.table(entries, measured, installed, chosen)
@@ -70,10 +71,10 @@ def diffs(
 
 
 def check_page(
-    name: str | None, topic: str | None, no_run: bool, missing: Sequence[BackendInfo]
+    named: bool, topic: str | None, no_run: bool, missing: Sequence[BackendInfo]
 ) -> None:
     """A page has all entries, and figures that were measured for it."""
-    if name is not None or topic is not None:
+    if named or topic is not None:
         raise UserError("--page writes the whole catalogue: without NAME and --topic")
     if no_run:
         raise UserError("--page shows what is measured: without --no-run")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml import distance as distances
 from dualml.diffs import VARIANTS
 from dualml.diffs.entry import Entry, Lang
-from dualml.parity import distance as parity
 from dualml.words import both, phrases
 
 Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
@@ -114,13 +114,13 @@ def is_finite(array: NDArray[Any]) -> bool:
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """`dualml.parity.distance` of numbers; texts are equal or infinitely far apart."""
+    """`dualml.distance` of numbers; texts are equal or infinitely far apart."""
     if a.dtype.kind in "US" or b.dtype.kind in "US":
         return 0.0 if np.array_equal(a, b) else np.inf
     if a.dtype.kind == "c" or b.dtype.kind == "c":
         a, b = (np.stack([one.real, one.imag]) for one in (a, b))
     with np.errstate(invalid="ignore"):  # ∞ − ∞: not finite, so infinitely far apart
-        return parity.distance(a, b)
+        return distances.distance(a, b)
 
 
 def number(far: float) -> str:

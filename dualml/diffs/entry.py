@@ -45,6 +45,7 @@ class Entry(BaseModel):
         ranks: how many ranks the probe needs.
         silent: nothing tells the user.
         sources: documentation pages, or files of the frameworks.
+        explains: what a comparison of models names of it: OPERATION.SETTING, as ``layer_norm.eps``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,6 +62,7 @@ class Entry(BaseModel):
     ranks: int = Field(1, ge=1, le=4)
     silent: bool = True
     sources: tuple[str, ...] = Field(min_length=1)
+    explains: tuple[str, ...] = ()
     seen: tuple[str, ...] = ("torch 2.13.0", "mindspore 2.10.0", "cpu")
 
     @property

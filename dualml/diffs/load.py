@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.diffs.entry import TOPICS, Entry
@@ -37,6 +38,37 @@ def entry(name: str) -> Entry:
         raise UserError(f"{name} is a topic, not an entry: dualml diffs --topic {name}")
     hint = nearest(wanted, known, most=3, otherwise="; dualml diffs --no-run lists them")
     raise UserError(f"no entry {name!r} in the catalogue{hint}")
+
+
+def asked_for(words: Sequence[str]) -> list[Entry]:
+    """The entry of this name; else those whose name, texts or sources have every one of the words,
+    in either language and whatever their case.
+
+    Raises:
+        UserError: there is none.
+    """
+    name = words[0].replace("_", "-")
+    if len(words) == 1 and (name in catalogue() or words[0] in TOPICS):
+        return [entry(words[0])]
+    wanted = [word.casefold() for word in " ".join(words).split()]
+    found = [one for one in catalogue().values() if all(word in text_of(one) for word in wanted)]
+    return found or [entry(" ".join(words))]
+
+
+def text_of(one: Entry) -> str:
+    both = (one.title, one.torch, one.mindspore, one.remedy)
+    texts = [text for part in both for text in (part.en, part.zh)]
+    return " ".join((one.name, one.function, *texts, *one.sources)).casefold()
+
+
+@functools.cache
+def explaining() -> dict[str, tuple[str, ...]]:
+    """What a comparison of models names, ``layer_norm.eps`` → the entries that are about it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in catalogue().values():
+        for cause in one.explains:
+            found[cause] = (*found.get(cause, ()), one.name)
+    return found
 
 
 def of_topic(topic: str | None) -> list[Entry]:

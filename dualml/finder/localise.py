@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dualml.distance import distance
 from dualml.finder.scene import PHASES, Scene
 from dualml.parity import pairs
-from dualml.parity.distance import distance
 from dualml.parity.envelope import moved
 
 MOST_ELEMENTS = 3

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.distance import distance, distances
+from dualml.distance import distance, distances
 from dualml.precision import units
 from dualml.seeds import bits, generator
 from dualml.store.envelope import Envelope

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.distance import distance, distances
 from dualml.errors import UserError
-from dualml.parity.distance import distance, distances
 from dualml.parity.envelope import believed
 from dualml.precision import ROUNDOFF, rounded
 from dualml.store.envelope import Envelope

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dualml.backend import Observable
-from dualml.parity.distance import distance
+from dualml.distance import distance
 from dualml.parity.envelope import PLAIN, perturb
 from dualml.store.replays import Arrays, States, read_start, read_states, write_side, write_states
 from dualml.worker.setup import Setup

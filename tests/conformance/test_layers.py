@@ -11,10 +11,10 @@ from conformance.backends import REFEREE, ability, adapter_of
 from conformance.layer_cases import BATCH, CASES, SEED, samples, weights
 
 from dualml.backend import Backend, Divisible, Recipe, Segment, Staging
+from dualml.distance import distance
 from dualml.model import ModelSpec, initial_weights, model
 from dualml.model.base import Layer
 from dualml.optim import SGD
-from dualml.parity.distance import distance
 from dualml.reference.model import backward, forward
 
 #: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³ is

@@ -9,10 +9,10 @@ import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 
 from dualml.backend import Backend, Divisible, Mixed, Recipe
+from dualml.distance import distance
 from dualml.errors import TrialError, Unsupported
 from dualml.model import initial_weights, model
 from dualml.optim import SGD, Adam, Rule, Schedule
-from dualml.parity.distance import distance
 from dualml.precision import ROUNDOFF, SLOT, Precision, fits, held_lower
 from dualml.precision.scaling import HOPELESS, START
 

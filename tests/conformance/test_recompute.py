@@ -12,7 +12,7 @@ from conformance.backends import REFEREE, ability, adapter_of, create, judged, o
 from conformance.recompute import BATCH, recipe
 
 from dualml.backend import Backend, Divisible, Recomputing, Weighable, backends
-from dualml.parity.distance import distance
+from dualml.distance import distance
 from dualml.precision import Precision
 
 #: Kernels that round by where memory lies.

@@ -15,11 +15,11 @@ from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
 from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging, backends
+from dualml.distance import distance
 from dualml.errors import TrialError, Unsupported
 from dualml.model.layers import Linear, Tanh
 from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
-from dualml.parity.distance import distance
 from dualml.precision import ROUNDOFF, Precision, fits, held_lower
 from dualml.precision.scaling import HOPELESS, START
 from dualml.reference.communicator import run_threads

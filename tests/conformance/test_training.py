@@ -12,13 +12,13 @@ from conformance.backends import REFEREE, ability
 
 from dualml.backend import Backend, Metered, Recipe, Weighable
 from dualml.data import Dataset
+from dualml.distance import distance
 from dualml.experiment.arm import Arm
 from dualml.experiment.freeze import freeze
 from dualml.experiment.samples import Samples
 from dualml.experiment.schema import Data, Experiment
 from dualml.model import ZOO, initial_weights, model
 from dualml.optim import GD, SGD, Adam, Rule, Schedule
-from dualml.parity.distance import distance
 from dualml.worker.evaluate import evaluate
 from dualml.worker.trial import Trial
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from command import dualml, run, strict
 
+from dualml.distance import distance
 from dualml.errors import UserError
 from dualml.parity.against import compare_runs, runs
 from dualml.parity.against.names import Names
-from dualml.parity.distance import distance
 from dualml.store.baseline import FOLDS, fold
 
 TOML = """

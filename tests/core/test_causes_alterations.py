@@ -65,3 +65,13 @@ def test_rates_are_no_larger_than_one() -> None:
     assert set(settings("p", 0.2, call(0, "dropout", p=0.2), around)) > {0.3, 0.0, 1.0}
     assert max(settings("p", 0.2, call(0, "dropout", p=0.2), around)) == 1
     assert 32.0 in settings("p", 2.0, call(0, "normalize", p=2.0), around)
+
+
+def test_the_default_stride_of_a_window_is_tried_and_no_size_that_takes_all_memory() -> None:
+    pool = call(0, "avg_pool2d", stride=[])
+    assert settings("stride", [], pool, AROUND) == [1, 2, 3]
+    many = replace(AROUND, numbers=(4.0, 512.0, 1e6), sizes=(3, 4096))
+    up = call(0, "interpolate", scale_factor=2.0)
+    factors = settings("scale_factor", 2.0, up, many)
+    assert 4.0 in factors
+    assert max(factors) <= 8

@@ -16,8 +16,9 @@ from dualml.cli.app import app
 from dualml.diffs import code, load
 from dualml.diffs.code import body, defined, functions, package_of, probes, reached, used
 from dualml.diffs.entry import TOPICS, Entry
-from dualml.diffs.load import catalogue
+from dualml.diffs.load import catalogue, explaining
 from dualml.diffs.page import PAGES, page
+from dualml.diffs.told import about_error
 from dualml.errors import UserError
 from dualml.words import phrases
 
@@ -238,6 +239,35 @@ def test_json_has_the_data_and_the_code(absent: None, capsys: pytest.CaptureFixt
         assert one["title"] == {"en": entry.title.en, "zh": entry.title.zh}
         assert one["code"]["torch"]["plain"] == code.code(entry, "dualml_torch")["plain"]
         assert (one["measured"], one["problem"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["Upsample"], {"upsample-scale"}),
+        (["avg_pool2d"], {"avgpool-functional"}),
+        (["adam", "修正"], {"adamw-bias-correction"}),  # in either language
+        (["ADAM epsilon"], {"adam-epsilon"}),
+        (["gelu"], {"gelu"}),  # a name is that entry, whatever else has the word
+    ],
+)
+def test_words_find_entries(
+    words: list[str], names: set[str], absent: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out = ran([*words, "--json"], capsys)
+    assert names <= {one["name"] for one in strict(out)["entries"]}
+    assert len(strict(out)["entries"]) < 12
+    code, text = ran([*words, "--no-run"], capsys)
+    assert code == 0
+    assert all(name in text for name in names)
+
+
+def test_what_a_comparison_names_leads_to_its_entries() -> None:
+    known = explaining()
+    assert known["avg_pool2d.stride"] == ("maxpool-stride", "avgpool-functional")
+    assert all(re.fullmatch(r"[a-z0-9_]+\.[a-z_:]+", key) for key in known)
+    assert about_error("(net.py:3: self.up(x)) nn.Upsample(scale_factor=2)") == ["upsample-scale"]
+    assert about_error("(net.py:3: x = self.body(x))") == []
 
 
 def test_a_topic_is_all_that_is_shown(absent: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,7 @@ def languages(page: Path) -> list[str]:
     """Links that leave the language of a page, but for that to its counterpart."""
     here = ".zh.md" in page.name
     links = [link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8"))]
+    links = [link for link in links if ":" not in link]  # elsewhere there may be one language
     pages = [link for link in links if link.endswith(".md") and "CONTRIBUTING" not in link]
     other = page.name.replace(".zh.md", ".md") if here else chinese(page).name
     return [link for link in pages if link.endswith(".zh.md") != here and link != other]

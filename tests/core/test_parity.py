@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.parity.distance import distance, distances
+from dualml.distance import distance, distances
 from dualml.parity.envelope import (
     believed,
     perturb,
@@ -245,7 +245,7 @@ def test_large_arrays_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     a = rng.standard_normal((9, 11)).astype(np.float32)
     b = a + rng.standard_normal((9, 11)).astype(np.float32)
     whole = distance(a, b)
-    monkeypatch.setattr("dualml.parity.distance.PART", 10)
+    monkeypatch.setattr("dualml.distance.PART", 10)
     assert distance(a, b) == pytest.approx(whole, rel=1e-14)
     assert distance(a, a) == 0
     b[3, 3] = np.nan

@@ -154,6 +154,11 @@ def test_links_in_code_are_left_alone() -> None:
     assert outside_code(text, str.upper) == "[a](X) `[a](x)` [`b`](X)\n```\n[a](x)\n```\n[a](X)"
 
 
+def test_links_called_as_their_file_are_called_as_their_page() -> None:
+    text = "[parity.md](parity.md#x) [the run](run.md) [a.md](https://b.c/a.md)"
+    assert outside_code(text, str) == "[](parity.md#x) [the run](run.md) [a.md](https://b.c/a.md)"
+
+
 @browser_only
 @pytest.mark.parametrize(("lang", "query", "page"), [
     ("en", "envelope", "parity"), ("zh", "梯度", "labs/lab1"), ("zh", "通信代价", "cost"),

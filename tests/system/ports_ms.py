@@ -47,6 +47,38 @@ class Stride(Mixed):
     stride = 1
 
 
+class Image(nn.Cell):
+    bias, stride, anew = True, 2, True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, pad_mode="pad", padding=1, has_bias=self.bias)
+        self.up = nn.Upsample(scale_factor=2.0, recompute_scale_factor=self.anew)
+        self.fc = nn.Dense(4, 3)
+
+    def construct(self, x):
+        y = ops.avg_pool2d(self.up(self.conv(x)), 2, self.stride)
+        return self.fc(ops.tanh(y).mean((2, 3)))
+
+
+class NoBias(Image):
+    """What `nn.Conv2d` has if nothing is said."""
+
+    bias = False
+
+
+class PoolStride(Image):
+    """What `ops.avg_pool2d` does if nothing is said."""
+
+    stride = 1
+
+
+class Factor(Image):
+    """Raises, as `nn.Upsample` does where it shall not compute the factor anew."""
+
+    anew = None
+
+
 class Small(nn.Cell):
     def __init__(self, drop: float = 0.0) -> None:
         super().__init__()

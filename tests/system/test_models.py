@@ -105,6 +105,34 @@ def test_another_shape_is_found_though_the_port_raises_later() -> None:
     assert "mindspore raised" in found.paragraph()
 
 
+@pytest.mark.parametrize(
+    ("port", "said", "entry"),
+    [("NoBias", "conv2d without its bias", "conv-bias"),
+     ("PoolStride", "avg_pool2d with stride = 1", "avgpool-functional")],
+)  # fmt: skip
+def test_what_a_port_leaves_to_defaults_is_found_with_its_entry(
+    port: str, said: str, entry: str
+) -> None:
+    found = compare(f"{TORCH}:Image", f"{MS}:{port}", draw(4, 1, 6, 6))
+    assert found.explanation is not None
+    assert found.explanation["equal"], found.paragraph()
+    assert said in found.paragraph()
+    assert f"More: `dualml diffs {entry}`" in found.paragraph()
+
+
+def test_an_error_is_told_first_with_its_line_and_its_entry() -> None:
+    assert compare(f"{TORCH}:Image", f"{MS}:Image", draw(4, 1, 6, 6)).equal
+    found = compare(f"{TORCH}:Image", f"{MS}:Factor", draw(4, 1, 6, 6))
+    assert (found.verdict, found.reason, found.steps) == ("different", "raised", 0)
+    assert found.explanation is None  # all before it is equal: no cause to look for
+    said = found.paragraph()
+    assert said.startswith("different: mindspore raised ValueError: For 'interpolate'")
+    assert "(ports_ms.py:" in said
+    assert "self.up(self.conv(x))" in said
+    assert "Known of it: `dualml diffs upsample-scale`." in said
+    assert "layer up (Upsample)" in said
+
+
 def test_dropout_draws_the_same_numbers_on_both_sides() -> None:
     words = {"optimizer": {"name": "adam", "lr": 1e-3}, "steps": 2}
     found = compare(f"{TORCH}:dropping", f"{MS}:dropping", draw(5, 4), **words)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import Net, inputs, searched, sgd, trace
+from causes_cases import Net, inputs, named, searched, sgd, trace
 from torch import nn
 from torch.nn import functional as F
 
@@ -180,3 +180,19 @@ def test_inside_of_a_fused_function() -> None:
     assert found.equal
     change = found.causes[0].alterations[0]
     assert (change.kind, change.operation) == ("extra", "square")
+
+
+class Unbiased(Net):
+    """Without two biases, of functions of the same name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner.bias = self.other.bias = None
+
+
+def test_a_bias_that_the_other_side_does_not_have() -> None:
+    found = searched(Unbiased)
+    assert found.equal
+    assert named(found)[0] == ("missing", "input", 2, ("neutral",))
+    assert len(found.causes) == 1
+    assert len(found.causes[0].alterations[0].sites) == 2

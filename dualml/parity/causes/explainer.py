@@ -6,6 +6,7 @@ with the weights that its trace began with. The result is ``FOLDER/explanation.j
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import time
@@ -72,6 +73,7 @@ def perform(emit: Emitter) -> dict[str, Any]:
             budget=budget,
         )
 
+    limit_memory()
     until = time.monotonic() + job["budget"]
     found = search(a, WHOLE * job["budget"]).explain()
     if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
@@ -81,6 +83,18 @@ def perform(emit: Emitter) -> dict[str, Any]:
             found, a = again, parts
     write_json(folder / RESULT, described(found, a, b))
     return {}
+
+
+def limit_memory() -> None:
+    """An alteration that asks for more than half of what is free is refused; nothing else ends."""
+    import psutil
+
+    free = psutil.virtual_memory().available // 2
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        most = psutil.Process().memory_info().vms + free
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def written_out(explorer: Any, a: Trace) -> Trace | None:
@@ -126,6 +140,7 @@ def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
         "equal": explanation.equal,
         "enough": explanation.enough,
         "tried": explanation.tried,
+        "late": explanation.late,
         "evidence": explanation.evidence,
         "place": shown(explanation.place, a),
         "other": shown(explanation.other, b),

@@ -57,6 +57,7 @@ class Explanation:
         place, other: the first operations that no longer share their values, without a cause.
         evidence: what holds between their values, see `dualml.parity.causes.evidence`.
         computed: whether the difference begins in what is computed from the weights.
+        late: whether time ran out before everything was tried.
     """
 
     causes: list[Cause] = field(default_factory=list)
@@ -67,3 +68,4 @@ class Explanation:
     other: Operation | None = None
     evidence: list[dict[str, Any]] = field(default_factory=list)
     computed: bool = False
+    late: bool = False

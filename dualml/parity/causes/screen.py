@@ -21,7 +21,7 @@ from dualml.parity.causes.spans import Spans
 from dualml.parity.causes.surroundings import Surroundings
 from dualml.parity.causes.trades import lines, trades
 from dualml.parity.models.flow import Side, Values, values_of
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.operations import Operation, content, number_of
 from dualml.parity.models.trace import Trace
 
 
@@ -120,7 +120,7 @@ class Screen:
             for name, array in self.wanted.arrays.items()
             if name in there.ends or np.unique(array.ravel()[:SAMPLE]).size >= FEW
         }
-        self.known: dict[tuple[int, str, bytes], list[str]] = {}
+        self.known: dict[tuple[int, str, str], list[str]] = {}
         #: Alterations that changed a value, of each operation's call, expression and line.
         self.alive: list[list[Alteration]] = []
         self.changed = 0
@@ -289,7 +289,7 @@ class Screen:
         self.host.tried()
         names: list[str] = []
         #: What the call gives decides what follows from it.
-        given: tuple[int, str, bytes] | None = None
+        given: tuple[int, str, str] | None = None
         other = False
 
         def visit(name: str, array: NDArray[Any]) -> bool:
@@ -299,7 +299,7 @@ class Screen:
                 other = was is None or not np.array_equal(was, array)
                 self.changed += other
             if given is None and len(change.sites) == 1 and change.action in OF_ONE_CALL:
-                given = (calls, name, array.tobytes())
+                given = (calls, name, content(array))
                 if given in self.known:
                     names = self.known[given]
                     return False

@@ -36,7 +36,7 @@ from dualml.parity.causes.runs import (
     firm,
 )
 from dualml.parity.causes.screen import STAGES, Screen
-from dualml.parity.causes.sharing import biased, shared, untied
+from dualml.parity.causes.sharing import biased, shared, untied, without
 from dualml.parity.causes.surroundings import Surroundings
 from dualml.parity.causes.tensors import end_at_buffers, trained
 from dualml.parity.causes.trials import Trials
@@ -87,6 +87,7 @@ class Search(Trials):
             now = best
             if added[0].kind == "dtype" and added[0].action == "numbers":
                 break  # how it rounds is in all that follows
+        self.result.late = self.late
         if now is not None:
             self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
         if not self.result.enough:
@@ -226,12 +227,12 @@ class Search(Trials):
         return list(neutral(self.explorer, here, around, wrong, lambda: time.monotonic() > until))
 
     def sharing(self) -> list[Alteration]:
-        """Modules in several places on one side, where the other has one for each; and biases of
-        the other side."""
+        """Modules in several places on one side, where the other has one for each; and biases that
+        only one side has."""
         changes, values = untied(self.explorer.places(), self.b, self.pairing)
         biases, begin = biased(self.b, self.pairing)
         self.explorer.begin(values | begin)
-        return [*biases, *changes, *shared(self.a, self.pairing)]
+        return [*biases, *without(self.a, self.pairing), *changes, *shared(self.a, self.pairing)]
 
     def value_of(self, trace: Trace, side: Side, output: str) -> set[str]:
         """The value that a module gave as its output."""

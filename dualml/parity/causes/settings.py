@@ -23,6 +23,8 @@ from dualml.parity.models.operations import Operation
 
 #: Settings that are numbers from nought to one, whatever the operation.
 PROBABILITIES = ("dropout_p", "label_smoothing")
+#: How many times as large a setting makes an axis at most.
+MOST_TIMES = 8
 
 
 def settings(argument: str, old: Any, one: Operation, around: Around) -> list[Any]:
@@ -30,6 +32,8 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
     values: list[Any] = []
     if isinstance(old, bool):
         values = [not old]
+    elif argument == "stride" and old in (None, []):  # that of a window, by default
+        values = [1, 2, 3]
     elif old is None:
         values = list(UNSET.get(argument, ()))
         if argument == "scale":
@@ -72,6 +76,8 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
             values += subsets(max([len(shape) for shape in one.outputs] + [1]) + 2)
     if probability(argument, one):
         values = [value for value in values if 0 <= value <= 1]
+    if argument in ("scale_factor", "repeats"):  # larger ones only take memory
+        values = [v for v in values if not isinstance(v, int | float) or 0 < v <= MOST_TIMES]
     seen: list[Any] = []
     for value in values:
         if value != old and not any(value == s and type(value) is type(s) for s in seen):

@@ -1,5 +1,5 @@
-"""What is tried where one side has parameters that the other has not: modules that one of them
-uses in several places."""
+"""What is tried where one side has parameters that the other has not: biases, and modules that one
+of them uses in several places."""
 
 from __future__ import annotations
 
@@ -76,6 +76,21 @@ def biased(b: Trace, pairing: Pairing) -> tuple[list[Alteration], dict[str, NDAr
     if len(places) > 1:
         groups += [(place,) for place in places]
     return [Alteration("extra", "bias", (), "", "", group) for group in groups], values
+
+
+def without(a: Trace, pairing: Pairing) -> list[Alteration]:
+    """The first side has parameters, such as biases, where the second has none: neutral ones in
+    all calls of a function that take them."""
+    alone = {f"parameter:{name}" for name in pairing.alone[0]}
+    sites: dict[tuple[str, int], list[int]] = {}
+    for one in a.operations:
+        for position, given in enumerate(one.inputs):
+            if given in alone:
+                sites.setdefault((one.name, position), []).append(one.number)
+    return [
+        Alteration("missing", "input", tuple(numbers), name, position, ("neutral",))
+        for (name, position), numbers in sites.items()
+    ]
 
 
 def untied(

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dualml.parity.models.say import explained, place
-from dualml.parity.models.words import ENTRIES, Language, text
+from dualml.parity.models.say import about, explained, place
+from dualml.parity.models.words import Language, text
+
+#: Notes that come first: what was raised, and what the catalogue says of it.
+ERROR = ("raised", "entry")
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class First:
         layer, type: the module and its class on the first side.
         tensor, other: the array's names on the two sides.
         kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained`` or ``raised``.
-        distance, envelope: relative, see `dualml.parity.distance`.
+        distance, envelope: relative, see `dualml.distance`.
         elements: those that differ most: ``{"index": […], side: value, side: value}``.
         side: the one that has the NaN, that raised, or that does not train.
         outside: where the margin itself is passed, ``{"phase", "tensor", "ratio"}``, if only later:
@@ -122,6 +125,11 @@ class Comparison:
     def paragraph(self, lang: Language = "en") -> str:
         """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
         a, b = self.sides
+
+        def said(of_an_error: bool) -> list[str]:
+            return [text(lang, f"note.{note.key}", **note.values) for note in self.notes
+                    if (note.key in ERROR) == of_an_error]  # fmt: skip
+
         sentences = [text(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
         if self.first is not None:
             sentences += self._where(self.first, lang)
@@ -131,7 +139,8 @@ class Comparison:
                              margin=f"{self.margin:g}", steps=self.steps))  # fmt: skip
         else:
             sentences.append(text(lang, f"reason.{self.reason}"))
-        sentences += [text(lang, f"note.{note.key}", **note.values) for note in self.notes]
+        sentences[1:1] = said(True)
+        sentences += said(False)
         if self.tolerance == "bound" and self.phases:
             sentences.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
         return (" " if lang == "en" else "").join(sentences)
@@ -179,8 +188,5 @@ class Comparison:
             joined = text(lang, "semicolon").join(one for one in places if one)
             sentences.append(text(lang, "place.both", places=joined))
         sentences += explained(lang, explanation, self.sides, self.steps)
-        for cause in explanation["causes"]:
-            one = cause["alterations"][0]
-            if entry := ENTRIES.get((one["operation"], str(one["argument"]))):
-                sentences.append(text(lang, "first.entry", entry=entry))
-        return sentences
+        alterations = [one for cause in explanation["causes"] for one in cause["alterations"][:1]]
+        return sentences + [text(lang, "first.entry", entry=one) for one in about(alterations)]

@@ -63,7 +63,7 @@ class Values:
         """The name of an array with these numbers; of several the last.
 
         Args:
-            tolerance: relative, as of `dualml.parity.distance`; of each the larger of this and
+            tolerance: relative, as of `dualml.distance`; of each the larger of this and
                 its own counts.
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.distance import distance
+from dualml.distance import distance
 
 #: Below it float32 has fewer digits: a head of zeros moved by a unit in the last place gives such.
 TINY = float(np.finfo(np.float32).tiny)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dualml.diffs.told import about_error
 from dualml.errors import UserError
 from dualml.parity.models.comparison import Comparison, Note
 from dualml.parity.models.mapping import Asked, match
@@ -92,6 +93,7 @@ def judge(
         notes.append(Note("wild", {"n": len(wild), **moved}))
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
+    notes += [Note("entry", {"entry": one}) for one in (entries(pair) if raised else ())]
     # A module may give its output in another shape where what leaves the step agrees.
     apart = {s.step for s in outside if s.hard and s.phase in ("parameters", "forward", "loss")}
     strays = [s for s in outside if s.hard or raised or s.step in apart]
@@ -127,6 +129,14 @@ def judge(
         distances={(s.step, s.phase, s.tensor): s.distance for s in judged},
         outside=frozenset((s.step, s.phase, s.tensor) for s in strays),
     )
+
+
+def entries(pair: Both) -> list[str]:
+    """Of the catalogue, about what the side calls that raised, or builds there."""
+    failed = pair.a if pair.a.raised else pair.b
+    where = pair.where_raised()
+    built = failed.built.get(where.layer if failed is pair.a else where.other)
+    return about_error(f"{failed.raised} {'' if built is None else built.code}")
 
 
 def lacks_operator(raised: str) -> bool:

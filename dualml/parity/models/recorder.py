@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.distance import PART
 from dualml.errors import UserError
-from dualml.parity.distance import PART
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, lost
 from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.subject import reason
+from dualml.parity.models.subject import line_of, reason
 from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leaves
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
@@ -169,7 +169,7 @@ class Recorder:
             with self.noting(inputs) as noted:
                 yield self
         except Exception as error:  # what was seen until then shows where it went wrong
-            self.trace.raised = reason(error)
+            self.trace.raised = reason(error) + line_of(error, self.tape_of_step().skip)
             self.keep(noted)
             raise
         self.keep(noted)

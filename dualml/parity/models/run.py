@@ -183,8 +183,9 @@ def searched(
 ) -> Comparison:
     """With what explains a difference, if there is one."""
     a, _ = traces(folder)
-    counted = found.first is None or found.first.kind != "outputs"  # else nothing to explain
-    if found.verdict == "different" and a.operations and not a.raised and counted:
+    # An error explains itself, where all before it is equal; so does another number of outputs.
+    searchable = found.first is None or found.first.kind not in ("outputs", "raised")
+    if found.verdict == "different" and a.operations and not a.raised and searchable:
         explanation = search(folder, infos[0], job["timeout"])
         if explanation is None:
             said = last_lines(folder / "explainer.log")[-1:] or ["…"]

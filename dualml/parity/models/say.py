@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dualml.diffs.load import explaining
 from dualml.parity.models.words import Language, text
 
 Row = Mapping[str, Any]
@@ -16,6 +17,8 @@ OF_OPTIMIZER = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_sc
 NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
 #: Of an order, how many numbers are shown.
 SHOWN = 12
+#: Where the bias of a layer is among the tensors that it takes.
+BIAS = 2
 #: Of so many calls, the lines are named.
 LINES = 3
 
@@ -65,7 +68,9 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
         sentences.append(text(lang, "cause.else_equal"))
     else:
         tried = sum(explanation["tried"])
-        sentences.append(text(lang, "cause.none", n=tried))
+        sentences.append(
+            text(lang, "cause.unfinished" if explanation.get("late") else "cause.none", n=tried)
+        )
         sentences += [relation(lang, one) for one in explanation.get("evidence", ())]
     return sentences
 
@@ -84,7 +89,7 @@ def altered(lang: Language, one: Row) -> str:
         if name in ("scale", "fill", "shift"):
             key, value = f"{name}_{action}", value[1]
         elif name == "neutral":
-            key = "neutral"
+            key = "unbiased" if without_bias(one) else "neutral"
         elif one["kind"] in ("layout", "dtype"):
             key, value = f"{one['kind']}_{action}", shown(value)
         else:
@@ -151,3 +156,20 @@ def relation(lang: Language, one: Row) -> str:
         key = "some_scattered"
     values = {**one, "value": shown(one.get("value")), "share": f"{one.get('share', 0):.0%}"}
     return text(lang, f"evidence.{key}", **{k: v for k, v in values.items() if k != "key"})
+
+
+def about(alterations: Iterable[Row]) -> list[str]:
+    """Entries of the catalogue about alterations: ``layer_norm.eps``, ``conv2d.bias``."""
+    return list(
+        dict.fromkeys(one for row in alterations for one in explaining().get(named(row), ()))
+    )
+
+
+def named(one: Row) -> str:
+    """OPERATION.SETTING, as the catalogue has it."""
+    return f"{one['operation']}.{'bias' if without_bias(one) else one['argument']}"
+
+
+def without_bias(one: Row) -> bool:
+    layer = one["operation"].startswith(("conv", "linear"))
+    return layer and one["argument"] == BIAS and list(one["value"] or ()) == ["neutral"]

@@ -8,8 +8,9 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -141,3 +142,23 @@ def place(error: BaseException, file: str | None) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
               if file and os.path.realpath(frame.filename) == os.path.realpath(file)]  # fmt: skip
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def line_of(error: BaseException, skip: Sequence[str]) -> str:
+    """`` (net.py:28: x = self.up(x))``: the last of the user's lines that was run.
+
+    Args:
+        skip: folders of packages whose lines are not the user's.
+    """
+    standard, packages = (sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib"))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        for file in [frame.filename]
+        if not file.startswith((*skip, "<"))
+        and (file.startswith(packages) or not file.startswith(standard))
+    ]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" ({Path(last.filename).name}:{last.lineno}: {last.line})"

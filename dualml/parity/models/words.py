@@ -7,20 +7,6 @@ from typing import Any, Literal
 from dualml.words import phrases
 
 Language = Literal["en", "zh"]
-#: An operation and its setting → the catalogue's entry about it.
-ENTRIES = {
-    ("layer_norm", "eps"): "layernorm-eps",
-    ("gelu", "approximate"): "gelu",
-    ("leaky_relu", "negative_slope"): "leaky-relu-slope",
-    ("conv2d", "padding"): "conv-padding",
-    ("max_pool2d", "stride"): "maxpool-stride",
-    ("avg_pool2d", "count_include_pad"): "avgpool-same",
-    ("cross_entropy", "reduction"): "softmax-cross-entropy-reduction",
-    ("batch_norm", "momentum"): "batchnorm-momentum",
-    ("batch_norm", "training"): "train-mode-default",
-    ("softmax", "alone"): "softmax-gradient",
-    ("", "form:eps_hat"): "adam-epsilon",
-}
 
 
 def text(lang: Language, key: str, **values: Any) -> str:

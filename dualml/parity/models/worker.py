@@ -191,7 +191,7 @@ def take(
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:
     """Raises: UserError where a named loss cannot take these targets."""
     if target is None:
-        raise UserError(f"loss {loss!r} needs targets")
+        raise UserError(f"loss {loss!r} needs targets=; on the command line y in --inputs FILE.npz")
     if loss == "cross_entropy" and target.dtype.kind not in "iu":
         raise UserError(
             f"loss 'cross_entropy' takes class numbers; targets are {target.dtype} {target.shape}"
