@@ -31,6 +31,7 @@ def run(
     lang: str | None = None,
     report: bool = True,
     find: bool = True,
+    tensorboard: bool = False,
     progress: bool = True,
 ) -> Run:
     """Train an experiment and judge it: ``dualml run``.
@@ -58,6 +59,7 @@ def run(
             resumed run its own.
         report: write the report.
         find: look for the cause where backends differ.
+        tensorboard: write curves for TensorBoard into the run folder as trials run.
         progress: show on standard error what is at work, as the command does.
 
     Raises:
@@ -95,6 +97,7 @@ def run(
             report=report,
             world_size=world_size,
             find=find,
+            tensorboard=tensorboard,
             progress=progress,
         )
     )

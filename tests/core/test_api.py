@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from command import TOML
 import dualml
 from dualml.api import plot
 from dualml.api.running import overrides
+from dualml.cli.run import run as run_command
 from dualml.report import keys
 from dualml.report.draw.palette import COLORS
 from dualml.store import table
@@ -246,6 +248,15 @@ def test_running_is_what_the_command_does(
     with pytest.raises(dualml.UserError, match="leave out --arm"):
         dualml.run(resume=out, arms="gd")
     assert dualml.run(resume=out, report=False, progress=False).trial("gd").ok
+
+
+def test_the_command_has_nothing_that_python_has_not() -> None:
+    """But for how ranks are started on other machines, and how results are printed."""
+    other = {"set_": "settings", "arm": "arms", "seed": "seeds", "no_report": "report",
+             "no_find": "find"}  # fmt: skip
+    of_shell = {"context", "check", "rendezvous", "rank", "hosts", "insecure", "keep_local", "json"}
+    options = {other.get(name, name) for name in signature(run_command).parameters} - of_shell
+    assert options == set(signature(dualml.run).parameters) - {"progress"}
 
 
 @pytest.mark.parametrize(
