@@ -135,7 +135,7 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")
         for number, node in enumerate(nodes, start=1):
-            plug(node, switch, f"port{number}", packet(*mbit))
+            plug(node, switch, f"port{number}", packet(*mbit), buffer(*mbit))
         yield nodes
     finally:
         for name in (switch, *(node.namespace for node in nodes)):
@@ -147,13 +147,22 @@ def packet(*mbit: float | None) -> int:
     return JUMBO if any(rate is not None and rate > FAST_MBIT for rate in mbit) else MTU
 
 
-def plug(node: Node, switch: str, port: str, mtu: int) -> None:
+def buffer(*mbit: float | None) -> int | None:
+    """Bytes of a sender's buffer in a bed with these rates: what the slowest link needs. Whatever a
+    fast sender has ahead of a slow link waits in the switch, and what the slow node itself sends
+    waits for its acknowledgements behind that."""
+    rates = [rate for rate in mbit if rate is not None]
+    if not rates:
+        return None
+    return min(max(SENT[0], round(min(rates) * 1e6 / 8 * SENT_S)), SENT[1])
+
+
+def plug(node: Node, switch: str, port: str, mtu: int, sent: int | None) -> None:
     """Make a node and its cable."""
     inside = node.namespace
     run("ip", "netns", "add", inside)
     settings = dict(SETTINGS)
-    if node.mbit is not None:
-        sent = min(max(SENT[0], round(node.mbit * 1e6 / 8 * SENT_S)), SENT[1])
+    if sent is not None:
         settings["net/ipv4/tcp_wmem"] = f"4096 {sent} {sent}"
     lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in settings.items()]
     run(*node.command("sh", "-c", "; ".join([*lines, "true"])))
