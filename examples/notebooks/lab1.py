@@ -7,7 +7,7 @@
 # %% [markdown] lang="zh"
 # # 实验一：动量起什么作用？
 #
-# 同一个网络以同样的顺序学习同样的数字，分别在 PyTorch 与 MindSpore 上：普通随机梯度下降，以及带重球动量的。
+# 同一个网络以同样的顺序学习同样的数字，分别在 PyTorch 与 MindSpore 上：一种用普通随机梯度下降，另一种加上重球动量。
 
 # %%
 from pathlib import Path
@@ -49,7 +49,7 @@ axes = run.plot.loss(arm=ARMS, lang=LANG)
 
 # %% [markdown] lang="zh"
 # 动量 $\mu = 0.9$ 把方向一致的梯度累加起来：$1 + \mu + \mu^2 + \dots = 1/(1-\mu) = 10$ 倍。
-# 因此十分之一的学习率最终走出同样长的步子；但开头不是，累加需要时间。开头几次更新之后与结束时的损失各是多少？
+# 因此学习率只有十分之一，最终每步也一样长；但起初不是，累加需要时间。开头几次更新之后与结束时的损失各是多少？
 
 # %%
 frame = run.frame()
@@ -61,7 +61,7 @@ losses.pivot(index="step", columns="arm", values="value").iloc[[0, 4, 9, 19, -1]
 # this very training, measured.
 
 # %% [markdown] lang="zh"
-# 两个框架算出的相同吗？不是每一位都相同：容差是舍入对这次训练的实际影响，由测量得出。
+# 两个框架算出的相同吗？并非逐位相同：容差就是舍入对这次训练的影响，由实测得出。
 
 # %%
 run.frame("verdicts")[["arm", "a", "b", "verdict", "ratio"]].round(2)

@@ -8,7 +8,7 @@
 # %% [markdown] lang="zh"
 # # 实验二：一个慢节点代价多大？
 #
-# 两个进程共同训练一个网络，各算半个批次，然后把梯度相加。其中两个方案里 1 号节点是慢的：计算耗时十倍，或每条消息迟到
+# 两个进程共同训练一个网络，各算半个批次，然后把梯度相加。其中两个方案里 1 号节点较慢：计算耗时十倍，或每条消息迟到
 # 50 毫秒。
 
 # %%
@@ -45,7 +45,7 @@ run.frame("trials")[columns].round(3)
 # The fast node is no faster for it: it waits for as long as the slow one needs.
 
 # %% [markdown] lang="zh"
-# 各节点上一次更新的时间去向：计算、等待对方、传输。快节点并不能更早结束：慢节点需要多久，它就等多久。
+# 各节点上一次更新的时间去向：计算、等待对方、传输。快节点并不会因此更快：慢节点需要多久，它就等多久。
 
 # %%
 bars = [(f"{arm}, {rank}", row) for arm in ARMS for rank, row in enumerate(run.trial(arm).ranks)]

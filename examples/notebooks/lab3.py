@@ -76,7 +76,7 @@ for trial in run.trials:
 # not matter: two nodes compute what one computes on the same samples.
 
 # %% [markdown] lang="zh"
-# 两次平均之间，节点会忘掉它从未见过的数字；被平均的是两个走向不同的网络。若每次更新都对梯度取平均，怎样划分并不重要：两个节点
+# 两次平均之间，节点会忘掉它从未见过的数字；取平均得到的，介于两个走向不同的网络之间。若每次更新都对梯度取平均，怎样划分并不重要：两个节点
 # 算出的与一个节点用同样样本算出的相同。
 
 # %%

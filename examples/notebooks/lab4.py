@@ -28,7 +28,7 @@ for name in ("naive", "gpipe", "1f1b"):
 # That is the paper: passes of equal length, messages that take no time. Now the machine.
 
 # %% [markdown] lang="zh"
-# 这是纸上的计算：每趟一样长，消息不花时间。现在看机器。
+# 这是纸上的计算：每次前向或反向一样长，消息不花时间。再看实际的机器。
 
 # %%
 folder = Path("runs/lab4")
@@ -71,7 +71,7 @@ label = axes[-1].set_xlabel("ms")
 
 # %% [markdown] lang="zh"
 # 蓝色是前向，橙色是反向，白色是气泡。p 个节点、m 个微批次时，1F1B 与 GPipe 的空闲为 (p − 1)/(m + p − 1) = 20%。
-# 实测会更多：各趟长短不一，消息要花时间，而且一个节点就是一个核，机器上的其他程序也要用它。全部更新的中位数：
+# 实测会更多：各次计算长短不一，消息要花时间，而且一个节点就是一个核，机器上的其他程序也要用它。全部更新的中位数：
 
 # %%
 for arm in ARMS:

@@ -5,9 +5,9 @@
 # the LSTM between them is on a trainer, or on two.
 
 # %% [markdown] lang="zh"
-# # 带参数服务器的 RNN：服务器的代价是什么？
+# # 带参数服务器的 RNN：服务器的代价多大？
 #
-# 语言模型的入口与出口各有一张很大的词表，放在服务器上；中间的 LSTM 在一个或两个训练节点上。
+# 语言模型的入口与出口各有一张很大的表（词嵌入与解码层），放在服务器上；中间的 LSTM 在一个或两个训练节点上。
 
 # %%
 from pathlib import Path
@@ -36,7 +36,7 @@ run.frame("trials")[columns].round(3)
 # often, each time with the gradient of half of a batch.
 
 # %% [markdown] lang="zh"
-# 损失的下降相同，只有不等齐两个训练节点的服务器例外：它的更新次数加倍，每次只用半个批次的梯度。
+# 损失下降的情形相同，只有不等齐两个训练节点的服务器例外：它的更新次数加倍，每次只用半个批次的梯度。
 
 # %%
 axes = run.plot.loss(arm=ARMS, lang=LANG)
@@ -60,5 +60,5 @@ run.frame("verdicts")[["arm", "against", "verdict", "ratio"]].round(2)
 # crosses the links with `dualml split rnn_ps --arm server`, then try `settings={"data.words": 500}`.
 
 # %% [markdown] lang="zh"
-# **轮到你了。** 词数增加时，增大的是消息，还是只有词表？先用 `dualml split rnn_ps --arm server` 看链路上传什么，再试
+# **轮到你了。** 词数增加时，增大的是消息，还是只有那两张表？先用 `dualml split rnn_ps --arm server` 看链路上传什么，再试
 # `settings={"data.words": 500}`。

@@ -94,7 +94,7 @@ def test_nearest() -> None:
     (["run", "lab1", "--backend"], "选项“--backend”需要一个值。"),
     (["run", "lab1", "--quick=3"], "选项“--quick”不带值。"),
     (["list", "more"], "多余的参数：more"),
-    (["parity", "nowhere"], "nowhere 不是运行文件夹：其中没有 run.json"),
+    (["parity", "nowhere"], "nowhere 不是运行目录：其中没有 run.json"),
 ])  # fmt: skip
 def test_the_frame_is_chinese(words: list[str], said: str, home: Path) -> None:
     done = dualml(*words, cwd=home, env={"DUALML_LANG": "zh"})
