@@ -72,7 +72,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # MindSpore collects garbage before each compilation, of all that is loaded
 
 
+def patient() -> None:
+    """A machine with other work takes its time: no test of examples fails by that."""
+    from hypothesis import HealthCheck, settings
+
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("patient", deadline=None, suppress_health_check=slow)
+    settings.load_profile("patient")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if importlib.util.find_spec("hypothesis"):
+        patient()
     if wrong := wrong_frameworks():
         pytest.exit("; ".join(wrong), returncode=4)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts aside
