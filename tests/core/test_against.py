@@ -163,6 +163,20 @@ def test_a_baseline_judges_as_its_run_does(folder: Path, tmp_path: Path) -> None
         compare_runs(base, folder / "a")
 
 
+def test_half_a_baseline_is_none(folder: Path, tmp_path: Path) -> None:
+    run, base = tmp_path / "run", tmp_path / "base"
+    shutil.copytree(folder / "a", run)
+    next(run.rglob("trace.safetensors")).unlink()
+    done = dualml("baseline", run, base)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert not base.exists()
+    base.mkdir()
+    (base / "mine").touch()
+    done = dualml("baseline", folder / "a", base)
+    assert done.stderr == f"dualml: {base} is not empty; name another folder\n"
+    assert (base / "mine").exists()
+
+
 def test_folds_keep_distances() -> None:
     draw = np.random.default_rng(1)
     for off in (1e-6, 1e-3, 0.5):
