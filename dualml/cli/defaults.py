@@ -123,7 +123,10 @@ def files() -> tuple[File, ...]:
     if chosen := os.environ.get(CONFIG):
         return () if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),)
     user, project = user_file(), project_file()
-    found = [File(user, ())] if user.is_file() else []
+    try:
+        found = [File(user, ())] if user.is_file() else []
+    except PermissionError:  # the home is another user's, as in a container
+        found = []
     return (*found, *([File(project, ("tool", "dualml"))] if project else ()))
 
 

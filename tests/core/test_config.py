@@ -11,6 +11,7 @@ import pytest
 from command import dualml, lab  # noqa: F401
 from typer.main import get_command
 
+from dualml.cli import defaults
 from dualml.cli.app import app
 from dualml.cli.defaults import Defaults, general, read
 from dualml.cli.submitted import frozen, parsed
@@ -124,6 +125,26 @@ def test_values_that_commands_refuse_are_said_with_their_place(home: Path) -> No
     assert "pyproject.toml, line 4)" in said
     said = dualml("run", "lab1", cwd=Path.cwd(), env={"DUALML_BACKEND": "numpi"}).stderr
     assert "'numpi'; did you mean 'numpy'? (DUALML_BACKEND)" in said
+
+
+def test_a_language_that_is_none_is_said_with_its_place(home: Path) -> None:
+    project(home, '[tool.dualml]\nlang = "fr"\n')
+    said = dualml("list", cwd=Path.cwd()).stderr
+    assert said.endswith(f"received 'fr' ({home / 'work/pyproject.toml'}, line 2)\n")
+    said = dualml("list", cwd=Path.cwd(), env={"DUALML_LANG": "de"}).stderr
+    assert said.endswith("received 'de' (DUALML_LANG)\n")
+
+
+def test_a_home_that_may_not_be_looked_into_has_no_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed:
+        def is_file(self) -> bool:
+            raise PermissionError(13, "Permission denied", "/root/.config/dualml/config.toml")
+
+    project(home, "[tool.dualml]\nthreads = 3\n")
+    monkeypatch.setattr(defaults, "user_file", Closed)
+    assert [file.path.name for file in defaults.files()] == ["pyproject.toml"]
 
 
 def test_which_files_are_read(home: Path) -> None:
