@@ -73,8 +73,10 @@ def folder_of(what: Any) -> Path | None:
         if len(what.folders) > 1:
             raise UserError(f"{what} is of several folders; compare one of them")
         return what.folders[0]
-    if not isinstance(what, str | PathLike) or ":" in str(what):  # file.py:Name
+    if not isinstance(what, str | PathLike):
         return None
-    if not Path(what).is_dir():
-        raise UserError(f"there is no folder {what}")
-    return Path(what)
+    if Path(what).is_dir():
+        return Path(what)
+    if ":" in str(what):  # file.py:Name
+        return None
+    raise UserError(f"there is no folder {what}")
