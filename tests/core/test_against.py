@@ -220,6 +220,15 @@ def test_only_what_is_asked_is_judged(folder: Path) -> None:
     assert compare_runs(folder / "a", folder / "wrong", margin=1e9).passed
 
 
+def test_a_seed_that_only_the_second_run_has_is_refused(folder: Path, tmp_path: Path) -> None:
+    def seed(content: dict[str, Any]) -> None:
+        content["trials"].append({**content["trials"][0], "seed": 5})
+
+    more = edited(folder / "a", tmp_path / "more", seed)
+    with pytest.raises(UserError, match="a has no seed 5; there are 0"):
+        compare_runs(folder / "a", more, seeds=[0, 5])
+
+
 def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
     def trial(accuracy: float) -> SimpleNamespace:
         return SimpleNamespace(status="ok", test_accuracy=accuracy)
