@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,14 @@ def test_a_home_that_may_not_be_looked_into_has_no_file(
     project(home, "[tool.dualml]\nthreads = 3\n")
     monkeypatch.setattr(defaults, "user_file", Closed)
     assert [file.path.name for file in defaults.files()] == ["pyproject.toml"]
+
+
+def test_a_current_folder_that_was_removed_has_none(home: Path) -> None:
+    script = 'rmdir "$PWD" && exec "$0" -m dualml list'
+    done = subprocess.run(["sh", "-c", script, sys.executable], cwd=home / "work/deep",
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "lab1" in done.stdout
 
 
 def test_which_files_are_read(home: Path) -> None:
