@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dualml.api.runs import Run
 from dualml.errors import UserError
-from dualml.store.side import is_side
+from dualml.store.side import are_sides
 
 
 class Verdict(Protocol):
@@ -54,7 +54,7 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
         return compare_models(a, b, inputs, **options)
     if inputs is not None:
         raise UserError("inputs are of models; runs and traces have been computed already")
-    if is_side(one) and is_side(other):
+    if are_sides(one, other):
         from dualml.parity.against import compare_runs
 
         return compare_runs(one, other, **options)

@@ -281,6 +281,7 @@ def test_wrong_words_are_refused(words: list[str], said: str, folder: Path) -> N
 def test_other_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     done = dualml("compare", folder / "a", tmp_path)
     assert done.returncode == 2
+    assert f"{tmp_path} is not a run folder: it has no run.json" in done.stderr
     newer = edited(folder / "a", tmp_path / "newer", lambda content: content.update(format=9))
     with pytest.raises(UserError, match=r"run\.json: written by a newer dualml \(format 9"):
         compare_runs(folder / "a", newer)
