@@ -10,7 +10,11 @@ def leave_current_folder() -> None:
     import os
 
     here, root = sys.path[0], os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if sys.flags.safe_path or (here and here != os.getcwd()):
+    try:
+        current = os.getcwd()
+    except FileNotFoundError:  # it was removed, and Python does not look there
+        return
+    if sys.flags.safe_path or (here and here != current):
         return
     del sys.path[0]
     if here and os.path.realpath(here) == os.path.realpath(root) and root not in sys.path:

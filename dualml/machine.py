@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dualml.errors import UserError, nearest
 
@@ -252,7 +253,7 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
             Gpu(
                 name=nvml.nvmlDeviceGetName(gpu),
                 driver=driver,
-                memory_mb=str(nvml.nvmlDeviceGetMemoryInfo(gpu).total // 2**20),
+                memory_mb=_memory_mb(nvml, gpu),
                 capability=".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
             )
             for gpu in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
@@ -262,6 +263,14 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
     finally:
         nvml.nvmlShutdown()
     return gpus, f"{newest // 1000}.{newest % 1000 // 10}" if gpus else ""
+
+
+def _memory_mb(nvml: Any, gpu: Any) -> str:
+    """Of a GPU; ``?`` of one that has none of its own, and so does not tell."""
+    try:
+        return str(nvml.nvmlDeviceGetMemoryInfo(gpu).total // 2**20)
+    except nvml.NVMLError:
+        return "?"
 
 
 def git_revision() -> str | None:

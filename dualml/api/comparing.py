@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dualml.api.runs import Run
 from dualml.errors import UserError
-from dualml.store.side import is_side
+from dualml.store.side import are_sides
 
 
 class Verdict(Protocol):
@@ -54,7 +54,7 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
         return compare_models(a, b, inputs, **options)
     if inputs is not None:
         raise UserError("inputs are of models; runs and traces have been computed already")
-    if is_side(one) and is_side(other):
+    if are_sides(one, other):
         from dualml.parity.against import compare_runs
 
         return compare_runs(one, other, **options)
@@ -73,8 +73,10 @@ def folder_of(what: Any) -> Path | None:
         if len(what.folders) > 1:
             raise UserError(f"{what} is of several folders; compare one of them")
         return what.folders[0]
-    if not isinstance(what, str | PathLike) or ":" in str(what):  # file.py:Name
+    if not isinstance(what, str | PathLike):
         return None
-    if not Path(what).is_dir():
-        raise UserError(f"there is no folder {what}")
-    return Path(what)
+    if Path(what).is_dir():
+        return Path(what)
+    if ":" in str(what):  # file.py:Name
+        return None
+    raise UserError(f"there is no folder {what}")

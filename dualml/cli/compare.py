@@ -55,7 +55,7 @@ def compare(
     """Compare two runs, two traces, two dumps of other tools, or a PyTorch model and its MindSpore
     port; exit 0 if they are equal, 3 if they are different, 2 if they cannot be compared."""
     from dualml.cli.run import numbers
-    from dualml.store.side import is_side
+    from dualml.store.side import are_sides
 
     seeds = numbers(seed or [])
     of_runs = {"--arm": arm, "--pair": pair, "--backend": backend, "--metric": metric,
@@ -64,7 +64,7 @@ def compare(
     of_models = {"--inputs": inputs, "--shape": shape, "--loss": loss, "--optimizer": optimizer,
                  "--steps": steps, "--eval": evaluation or None}  # fmt: skip
     folders = Path(a).is_dir() and Path(b).is_dir()
-    if folders and is_side(Path(a)) and is_side(Path(b)):
+    if folders and are_sides(Path(a), Path(b)):
         from dualml.cli.against import compare_folders
 
         refuse({**of_models, "--map": map_}, "models", a, b, "runs")

@@ -27,6 +27,9 @@ KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     str: ((str, int, float), "a text or a number"),
     Path: ((str,), "a path"),
 }
+#: What only the user decides: a project of somebody else may not open ports, start processes on
+#: other machines, send results away or say yes to what is asked.
+PERSONAL = frozenset({"serve.host", "run.hosts", "run.insecure", "export.online", "clean.yes"})
 #: Words of a command, ("data", "get"), or keys from the table of a file down.
 Names = tuple[str, ...]
 
@@ -123,7 +126,10 @@ def files() -> tuple[File, ...]:
     if chosen := os.environ.get(CONFIG):
         return () if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),)
     user, project = user_file(), project_file()
-    found = [File(user, ())] if user.is_file() else []
+    try:
+        found = [File(user, ())] if user.is_file() else []
+    except PermissionError:  # the home is another user's, as in a container
+        found = []
     return (*found, *([File(project, ("tool", "dualml"))] if project else ()))
 
 
@@ -168,6 +174,11 @@ def _command(defaults: Defaults, file: File, command: Any, keys: Names, value: A
 def _option(
     defaults: Defaults, file: File, command: Names, parameter: Any, keys: Names, value: Any
 ) -> None:
+    if file.inside and f"{'.'.join(command)}.{parameter.name}" in PERSONAL:
+        raise UserError(
+            f"{file.place(keys)}: {'.'.join(keys)} is for each user to decide: on the command line "
+            f"or in {user_file()}"
+        )
     annotation = parameter.type_descriptor.annotation
     kind = next(iter(get_args(annotation)), annotation)
     allowed, what = KINDS[kind if kind in KINDS else str]

@@ -17,11 +17,14 @@ from dualml.cli import complete
 RUNS = Path("runs")
 
 
-def known(lang: str | None) -> str | None:
+def known(context: typer.Context, lang: str | None) -> str | None:
+    from dualml.cli.defaults import origin
     from dualml.errors import UserError
 
     if lang not in (None, "en", "zh"):
-        raise UserError(f"--lang must be en or zh; received {lang!r}")
+        place = origin(context, "lang")
+        said = f"--lang must be en or zh; received {lang!r}"
+        raise UserError(f"{said} ({place})" if place else said)
     return lang
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from dualml.report.columns import verdict
+from dualml.store import table
 from dualml.store.manifest import RESULTS, TrialRecord
 from dualml.store.records import Array, Curve, read_records
 from dualml.store.run import Comparison, Run, Serial, Trial
-from dualml.store.table import worst
 from dualml.words import Words
 
 Scalar = str | int | float | bool
@@ -85,14 +85,14 @@ def began(meta: Mapping[str, Any]) -> float:
 def compared(run: Run, trial: Trial) -> list[Comparison]:
     """The comparisons that the trial is part of."""
     return [
-        c for c in (*(run.comparisons or ()), *run.judged)
+        c for c in table.compared(run)
         if (c.arm, c.seed) == (trial.arm, trial.seed) and trial.backend in (c.a, c.b)
     ]  # fmt: skip
 
 
 def verdict_of(run: Run, trial: Trial) -> str | None:
     """The worst of them, in the words of ``parity.json``."""
-    return worst(c.verdict for c in compared(run, trial))
+    return table.worst(c.verdict for c in compared(run, trial))
 
 
 def verdicts_of(run: Run, trial: Trial, words: Words) -> list[str]:

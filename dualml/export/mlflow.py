@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,23 @@ def write(job: Job) -> str:
     needs("mlflow", "mlflow")
     if uri := os.environ.get(VARIABLE):
         if job.out is not None:
-            raise UserError(f"{VARIABLE}={uri} says where to write; unset it, or leave out --out")
+            raise UserError(f"{VARIABLE} says where to write; unset it, or leave out --out")
         log(job, uri)
-        return uri
+        return shown(uri)
     needs("sqlalchemy", "mlflow")
     with job.folder() as out:
         uri = f"sqlite:///{out}/mlflow.db"
         log(job, uri, out / "artifacts")
     return uri
+
+
+def shown(text: str) -> str:
+    """With every address without the name and the password in it.
+
+    >>> shown("postgresql://me:secret@db/runs")
+    'postgresql://…@db/runs'
+    """
+    return re.sub(r"(?<=://)[^/\s]*@", "…@", text)
 
 
 def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
@@ -61,7 +71,7 @@ def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
     try:
         log_all(job, MlflowClient(uri), artifacts)
     except MlflowException as error:
-        raise UserError(f"mlflow at {uri}: {error}") from None
+        raise UserError(shown(f"mlflow at {uri}: {error}")) from None
 
 
 def log_all(job: Job, client: Any, artifacts: Path | None) -> None:

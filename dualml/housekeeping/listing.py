@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,11 @@ def latest(root: Path) -> Path:
 
 def size(folder: Path) -> int:
     """Bytes of its files; what a link points to is not its own."""
-    return sum(entry.stat(follow_symlinks=False).st_size for entry in entries(folder))
+    total = 0
+    for entry in entries(folder):
+        with contextlib.suppress(FileNotFoundError):  # a run at work replaces its files
+            total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
+from dualml.export.base import EXPORT
 from dualml.export.live import TENSORBOARD
 from dualml.housekeeping.listing import Row
 from dualml.jobs.store import WAITING, Jobs
@@ -25,7 +26,7 @@ from dualml.store.verdicts import PARITY
 #: What stands in a run folder; of some, more may follow: ``cost.torch-n2.json``.
 WRITTEN = (
     *(RUN.name, PARITY.name, FINDINGS.name, COST.name, LARGEST.name, LOCK, SESSIONS, HOSTS),
-    *("plan", "trials", "figures", "report.html", "report.md", TENSORBOARD),
+    *("plan", "trials", "figures", "report.html", "report.md", TENSORBOARD, EXPORT),
 )
 COSTS = re.compile(r"cost\..+\.json")
 #: Seconds of the units of an age.

@@ -14,7 +14,7 @@ from dualml.parity.against.say import shown
 from dualml.parity.pairs import FLOOR
 from dualml.report import curves
 from dualml.report.blocks import Block, Bullets, Cell, Item, Page, Section, Table, Verdict
-from dualml.report.columns import SIGNS, VERDICT_TONES, columns
+from dualml.report.columns import VERDICT_TONES, columns, named
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.store.records import read_records
@@ -58,8 +58,6 @@ def pair_table(against: Against, words: Words) -> Table:
 
 
 def _row(pair: RunPair, against: Against, words: Words) -> list[Cell | str]:
-    tone = VERDICT_TONES[pair.verdict]
-    verdict = words(f"verdict.{pair.verdict.replace(' ', '_')}")
     outcome: Mapping[str, Any] = pair.judged.get("outcome") or {}
     losses, accuracies = (outcome.get(key) for key in ("final_loss", "test_accuracy"))
     broken = {failure.limit for failure in against.failures if failure.pair is pair}
@@ -69,7 +67,7 @@ def _row(pair: RunPair, against: Against, words: Words) -> list[Cell | str]:
         for name, limit in (("time", "slower"), ("memory", "more_memory"))
     ]  # fmt: skip
     return [
-        pair.arm, pair.backend, str(pair.seed), Cell(f"{SIGNS[tone]} {verdict}", tone),
+        pair.arm, pair.backend, str(pair.seed), named(pair.verdict, words),
         numbers.quantity(pair.judged["evidence"].get("judged_steps")),
         numbers.factor(pair.ratio), _change(losses, numbers.loss),
         _change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")), *costs,

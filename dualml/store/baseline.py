@@ -11,6 +11,7 @@ stay visible.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -99,9 +100,9 @@ def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
             f"{run}: not every trial ended well: {', '.join(failed)}; a baseline is made of a run "
             "that is right"
         )
-    check_free(target)
+    check_free(target, "name another folder")
     try:
-        plan_folder(target).mkdir(parents=True, exist_ok=True)
+        plan_folder(target).mkdir(parents=True)
         RUN.write(target, record)
         PLAN.write(plan_folder(target), plan.model_copy(update={"deals": {}}))
         for trial in record.trials:
@@ -109,8 +110,11 @@ def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
                 _write_trial(run, target, trial.key)
         made = BASELINE.made({"folds": FOLDS, "starts": dict(starts)})
         BASELINE.write(target, made)
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
+    except BaseException as error:  # half a baseline would be taken for a run
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
+        raise
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
 
 

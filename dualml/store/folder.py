@@ -151,10 +151,14 @@ class RunFolder:
         return [t for t in self.trials.values() if t.status in ("interrupted", "failed")]
 
 
-def check_free(path: Path) -> None:
-    """Raises `UserError` unless ``path`` is absent or an empty folder."""
+def check_free(path: Path, remedy: str = "") -> None:
+    """Raises `UserError` unless ``path`` is absent or an empty folder.
+
+    Args:
+        remedy: what to do where it is not; another ``--out``, or to resume, when omitted.
+    """
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file; choose another --out")
+        raise UserError(f"{path} is a file; {remedy or 'choose another --out'}")
     try:
         there = path.is_dir() and any(path.iterdir())
     except OSError as error:
@@ -162,4 +166,4 @@ def check_free(path: Path) -> None:
     if there:
         resumable = (path / RUN.name).is_file()
         hint = f", or continue it with --resume {path}" if resumable else ""
-        raise UserError(f"{path} is not empty; choose another --out{hint}")
+        raise UserError(f"{path} is not empty; {remedy or f'choose another --out{hint}'}")

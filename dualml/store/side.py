@@ -11,7 +11,7 @@ from dualml.experiment.fingerprint import canonical, digest, sha256
 from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
 from dualml.store.baseline import BASELINE, FOLDS, folded_shapes
-from dualml.store.manifest import RUN, Key, RunRecord, TrialRecord, read_run
+from dualml.store.manifest import RUN, Key, RunRecord, TrialRecord, check_run, read_run
 from dualml.store.plan import PLAN, plan_folder, restore
 from dualml.store.planned import PlanRecord
 from dualml.store.trajectory import Trajectory, read_trajectory
@@ -79,6 +79,13 @@ def read_side(folder: Path) -> Side:
     return Side(folder, run, plan, experiment, baseline.starts, folded=True)
 
 
-def is_side(folder: Path) -> bool:
-    """Whether it is a run folder or a baseline."""
-    return (folder / RUN.name).is_file()
+def are_sides(a: Path, b: Path) -> bool:
+    """Whether two folders are of runs, each a run folder or a baseline.
+
+    Raises:
+        UserError: one of them is, the other is not.
+    """
+    others = [folder for folder in (a, b) if not (folder / RUN.name).is_file()]
+    if len(others) == 1:
+        check_run(others[0])
+    return not others

@@ -163,6 +163,20 @@ def test_a_baseline_judges_as_its_run_does(folder: Path, tmp_path: Path) -> None
         compare_runs(base, folder / "a")
 
 
+def test_half_a_baseline_is_none(folder: Path, tmp_path: Path) -> None:
+    run, base = tmp_path / "run", tmp_path / "base"
+    shutil.copytree(folder / "a", run)
+    next(run.rglob("trace.safetensors")).unlink()
+    done = dualml("baseline", run, base)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert not base.exists()
+    base.mkdir()
+    (base / "mine").touch()
+    done = dualml("baseline", folder / "a", base)
+    assert done.stderr == f"dualml: {base} is not empty; name another folder\n"
+    assert (base / "mine").exists()
+
+
 def test_folds_keep_distances() -> None:
     draw = np.random.default_rng(1)
     for off in (1e-6, 1e-3, 0.5):
@@ -204,6 +218,15 @@ def test_only_what_is_asked_is_judged(folder: Path) -> None:
     first = against.pairs[0].judged["first_divergence"]
     assert (first["step"], first["phase"]) == (2, "loss")
     assert compare_runs(folder / "a", folder / "wrong", margin=1e9).passed
+
+
+def test_a_seed_that_only_the_second_run_has_is_refused(folder: Path, tmp_path: Path) -> None:
+    def seed(content: dict[str, Any]) -> None:
+        content["trials"].append({**content["trials"][0], "seed": 5})
+
+    more = edited(folder / "a", tmp_path / "more", seed)
+    with pytest.raises(UserError, match="a has no seed 5; there are 0"):
+        compare_runs(folder / "a", more, seeds=[0, 5])
 
 
 def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
@@ -258,6 +281,7 @@ def test_wrong_words_are_refused(words: list[str], said: str, folder: Path) -> N
 def test_other_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     done = dualml("compare", folder / "a", tmp_path)
     assert done.returncode == 2
+    assert f"{tmp_path} is not a run folder: it has no run.json" in done.stderr
     newer = edited(folder / "a", tmp_path / "newer", lambda content: content.update(format=9))
     with pytest.raises(UserError, match=r"run\.json: written by a newer dualml \(format 9"):
         compare_runs(folder / "a", newer)

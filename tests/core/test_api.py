@@ -308,10 +308,13 @@ def test_runs_traces_and_models_are_compared(
     monkeypatch.setattr(models, "compare_traces", instead("traces"))
     dualml.compare(run, folder, margin=4.0)
     dualml.compare(tmp_path, str(tmp_path))
+    (timed := tmp_path / "at 12:30").mkdir()
+    dualml.compare(timed, str(timed))
     dualml.compare("a.py:Net", dict, [1.0], steps=2)
     assert called == [
         ("runs", (folder, folder, {"margin": 4.0})),
         ("traces", (tmp_path, tmp_path, {})),
+        ("traces", (timed, timed, {})),
         ("models", ("a.py:Net", dict, [1.0], {"steps": 2})),
     ]
     for given, problem in (

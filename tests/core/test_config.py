@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from command import dualml, lab  # noqa: F401
 from typer.main import get_command
 
+from dualml.cli import defaults
 from dualml.cli.app import app
-from dualml.cli.defaults import Defaults, general, read
+from dualml.cli.defaults import PERSONAL, Defaults, general, leaves, options, read
 from dualml.cli.submitted import frozen, parsed
 from dualml.errors import UserError
 from dualml.jobs.store import taken
@@ -103,6 +106,8 @@ def test_a_run_begins_with_what_the_project_says_and_resumes_without(
     ("[tool.dualml.run]\narm = [['a']]", "line 3: run.arm takes a text or a number, or a list of"),
     ("[tool.dualml.run]\nout = 3", "line 3: run.out takes a path; received 3"),
     ("run = 3", "line 2: run is a command: a table of its options"),
+    ("[tool.dualml.serve]\nhost = '0.0.0.0'", "line 3: serve.host is for each user to decide: on"),
+    ("[tool.dualml.clean]\nyes = true", "line 3: clean.yes is for each user to decide: on the"),
     ("backend = ", "not valid TOML"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_with_file_and_line(home: Path, text: str, said: str) -> None:
@@ -112,6 +117,14 @@ def test_what_is_wrong_is_said_with_file_and_line(home: Path, text: str, said: s
     assert done.stderr.startswith(f"dualml: {home / 'work/pyproject.toml'}")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_only_a_user_decides_may_stand_in_a_users_file(home: Path) -> None:
+    user(home, "[clean]\nyes = true\n")
+    assert settings()["clean.yes"][0] is True
+    known = {f"{'.'.join(path)}.{parameter.name}" for path, command in leaves(get_command(app))
+             for parameter in options(command).values()}  # fmt: skip
+    assert known >= PERSONAL
 
 
 def test_values_that_commands_refuse_are_said_with_their_place(home: Path) -> None:
@@ -124,6 +137,34 @@ def test_values_that_commands_refuse_are_said_with_their_place(home: Path) -> No
     assert "pyproject.toml, line 4)" in said
     said = dualml("run", "lab1", cwd=Path.cwd(), env={"DUALML_BACKEND": "numpi"}).stderr
     assert "'numpi'; did you mean 'numpy'? (DUALML_BACKEND)" in said
+
+
+def test_a_language_that_is_none_is_said_with_its_place(home: Path) -> None:
+    project(home, '[tool.dualml]\nlang = "fr"\n')
+    said = dualml("list", cwd=Path.cwd()).stderr
+    assert said.endswith(f"received 'fr' ({home / 'work/pyproject.toml'}, line 2)\n")
+    said = dualml("list", cwd=Path.cwd(), env={"DUALML_LANG": "de"}).stderr
+    assert said.endswith("received 'de' (DUALML_LANG)\n")
+
+
+def test_a_home_that_may_not_be_looked_into_has_no_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed:
+        def is_file(self) -> bool:
+            raise PermissionError(13, "Permission denied", "/root/.config/dualml/config.toml")
+
+    project(home, "[tool.dualml]\nthreads = 3\n")
+    monkeypatch.setattr(defaults, "user_file", Closed)
+    assert [file.path.name for file in defaults.files()] == ["pyproject.toml"]
+
+
+def test_a_current_folder_that_was_removed_has_none(home: Path) -> None:
+    script = 'rmdir "$PWD" && exec "$0" -m dualml list'
+    done = subprocess.run(["sh", "-c", script, sys.executable], cwd=home / "work/deep",
+                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "lab1" in done.stdout
 
 
 def test_which_files_are_read(home: Path) -> None:

@@ -20,6 +20,7 @@ from dualml.export import base, export
 from dualml.export import live as live_runs
 from dualml.export.base import TARGETS
 from dualml.export.logged import seconds_of
+from dualml.export.mlflow import shown
 from dualml.session.execute import execute
 from dualml.session.prepare import Request
 from dualml.store.folder import RunFolder
@@ -213,6 +214,16 @@ def test_wrong_input_is_one_line(folder: Path, words: list[str], said: str) -> N
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (folder / "export" / "trace").exists()
+
+
+@pytest.mark.parametrize(("address", "said"), [
+    ("postgresql://me:secr@t@db:5432/runs", "postgresql://…@db:5432/runs"),
+    ("to https://token@mlflow.example/api failed", "to https://…@mlflow.example/api failed"),
+    ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
+    ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+])  # fmt: skip
+def test_passwords_of_stores_are_not_printed(address: str, said: str) -> None:
+    assert shown(address) == said
 
 
 def test_no_run_folder(tmp_path: Path) -> None:

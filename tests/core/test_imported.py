@@ -14,6 +14,7 @@ from command import dualml, strict
 
 from dualml.errors import UserError
 from dualml.parity import compare_traces
+from dualml.parity.models.imported.msprobe import heads
 from dualml.parity.models.imported.msprobe import read as read_msprobe
 from dualml.parity.models.imported.read import tool_of
 from dualml.parity.models.imported.troubleshooter import read as read_troubleshooter
@@ -155,6 +156,17 @@ def test_damaged_dumps_and_other_versions_are_refused(
     spoil(folder)
     with pytest.raises(UserError, match=said):
         compare_traces(folder, dumps / name)
+
+
+def test_folders_are_sorted_however_deep_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("step10/rank0", "step0/rank0", "rank0"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "dump.json").touch()
+    found = [path.parent.as_posix() for path in heads(Path())]
+    assert found == ["rank0", "step0/rank0", "step10/rank0"]
 
 
 def test_two_kinds_are_refused(dumps: Path, tmp_path: Path) -> None:

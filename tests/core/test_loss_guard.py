@@ -129,6 +129,15 @@ def test_the_first_run_is_kept_and_the_next_is_held_against_it(runner: Runner) -
     assert "nowhere" in done.stderr
 
 
+def test_inputs_of_several_lines_are_taken_whole(runner: Runner) -> None:
+    (runner.temp / "bin" / "python").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    runner.inputs |= {"install": "dualml[torch]\n\n./mine\n", "options": "--quick\n--arm gd\n"}
+    assert runner.run("Install").stdout == "<-m><pip><install><dualml[torch]><./mine>"
+    assert runner.run("Run").stdout.endswith("<--no-find><--quick><--arm><gd>")
+    runner.inputs["options"] = ""
+    assert runner.run("Run").stdout.endswith("<--no-find>")
+
+
 def test_a_run_that_fails_fails_the_step(runner: Runner) -> None:
     runner.inputs["options"] = "--set arms.gd.optimizer.lr=x; touch owned"
     done = runner.run("Run")

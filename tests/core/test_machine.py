@@ -210,6 +210,12 @@ def test_nvidia_is_what_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cuda == "12.4"
 
 
+def test_a_gpu_without_memory_of_its_own_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(1, "nvmlDeviceGetMemoryInfo"))
+    gpus, _ = machine.nvidia()
+    assert [(g.name, g.memory_mb) for g in gpus] == [("NVIDIA A100 0", "?")]
+
+
 @pytest.mark.parametrize(
     "library",
     [None, nvml(0), nvml(1, "nvmlInit"), nvml(1, "nvmlDeviceGetCount")],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from command import TOML, dualml
 
+from dualml.housekeeping import listing
 from dualml.housekeeping.removal import age
 from dualml.store.folder import in_use
 
@@ -128,6 +129,24 @@ def test_without_anybody_to_ask_nothing_goes(here: Path) -> None:
     assert "--yes" in done.stderr
     assert "3 runs go" in done.stdout
     assert names() == {"new", "bad", "old"}
+
+
+def test_what_was_exported_goes_with_its_run(here: Path) -> None:
+    assert dualml("export", "runs/old", "--to", "csv", cwd=here).returncode == 0
+    assert (here / "runs/old/export/csv").is_dir()
+    answer("clean", "runs/old", "--yes")
+    assert names() == {"new", "bad"}
+
+
+def test_a_file_that_goes_while_it_is_listed_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kept", "gone"):
+        (tmp_path / name).write_text("abc")
+    found = list(listing.entries(tmp_path))
+    (tmp_path / "gone").unlink()
+    monkeypatch.setattr(listing, "entries", lambda folder: iter(found))
+    assert listing.size(tmp_path) == 3
 
 
 def test_runs_at_work_foreign_things_and_links_stay(here: Path) -> None:

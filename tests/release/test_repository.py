@@ -89,6 +89,18 @@ def test_the_repository_has_one_address() -> None:
     assert f'__version__ = "{citation["version"]}"' in package
 
 
+def test_actions_of_others_have_one_version_and_are_kept_new() -> None:
+    own = {path.parent: path for path in (GITHUB / "actions").glob("*/action.yml")}
+    used = [re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(v\d+)", path.read_text("utf-8"))
+            for path in (*WORKFLOWS, *own.values())]  # fmt: skip
+    versions = {pair for pairs in used for pair in pairs}
+    assert len(versions) == len(dict(versions)), sorted(versions)
+    for update in yaml(GITHUB / "dependabot.yml")["updates"]:
+        if update["package-ecosystem"] == "github-actions":
+            inside = {f"/{folder.relative_to(ROOT).as_posix()}" for folder in own}
+            assert set(update["directories"]) == {"/", *inside}
+
+
 def test_the_checkers_have_one_version_everywhere() -> None:
     """pyproject's extra `dev`, tox and pre-commit."""
     dev = {

@@ -51,10 +51,11 @@ def names_of(
     here = list(dict.fromkeys(trial.backend for trial in a.run.trials))
     for name in others:
         known(a, name, "backend", here)
-    known_seeds = sorted({trial.seed for side in (a, b) for trial in side.run.trials})
+    known_seeds = sorted({trial.seed for trial in a.run.trials})
     for seed in seeds or ():
         if seed not in known_seeds:
-            raise UserError(f"no seed {seed}; there are {', '.join(map(str, known_seeds))}")
+            there = ", ".join(map(str, known_seeds))
+            raise UserError(f"{a.folder} has no seed {seed}; there are {there}")
     for arm, partner in partners.items():
         for trial in (t for t in a.run.trials if t.arm == arm):
             if (others and trial.backend not in others) or (seeds and trial.seed not in seeds):

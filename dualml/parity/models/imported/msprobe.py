@@ -39,7 +39,7 @@ CALL = re.compile(r"(?P<name>\w+\.(?P<type>\w+)\.\d+)\.(?P<way>forward|backward)
 def heads(folder: Path) -> list[Path]:
     """The ``dump.json`` of every step and rank below a folder, if this is such a dump."""
     found = [path for deep in ("", "*/", "step*/*/") for path in folder.glob(deep + HEAD)]
-    return sorted(found, key=lambda path: [*map(_number, path.parts[-3:-1]), path])
+    return sorted(found, key=lambda path: ([*map(_number, path.parts[-3:-1])], path))
 
 
 def _number(name: str) -> int:
