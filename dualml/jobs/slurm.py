@@ -16,7 +16,7 @@ from dualml.errors import UserError
 from dualml.jobs.store import ENDED, Job, Jobs, State, Status, begun, resumed
 from dualml.launch.wire import TOKEN
 from dualml.machine import Finished, bounded
-from dualml.variables import JOB
+from dualml.variables import JOB, OPTIONS
 
 LIMIT_S = 60.0
 #: Left by the script in the job's folder, as Slurm forgets jobs.
@@ -89,7 +89,9 @@ def there(program: str) -> None:
 def asked(*words: str, environ: dict[str, str] | None = None) -> Finished:
     """What one of Slurm's commands answers. Raises `UserError` where there is no Slurm here."""
     there(words[0])
-    return bounded(list(words), LIMIT_S, {**os.environ, **(environ or {})})
+    # A job inherits it, and has in its options what variables said when it was submitted.
+    mine = {name: value for name, value in os.environ.items() if name not in OPTIONS}
+    return bounded(list(words), LIMIT_S, {**mine, **(environ or {})})
 
 
 def submit(jobs: Jobs, job: Job) -> None:

@@ -43,3 +43,13 @@ def test_a_job_that_was_put_back_says_so(
     monkeypatch.setattr(slurm, "asked", lambda *words, **more: Done())
     monkeypatch.setattr(slurm.shutil, "which", lambda program: program)
     assert slurm.now(Jobs(), Of(), Of()) == told  # type: ignore[arg-type]
+
+
+def test_a_job_inherits_no_options_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--lang en`` under ``DUALML_LANG=zh`` is English there, too."""
+    monkeypatch.setenv("DUALML_LANG", "zh")
+    monkeypatch.setattr(slurm, "there", lambda program: None)
+    monkeypatch.setattr(slurm, "bounded", lambda words, limit, environ: environ)
+    environ: Any = slurm.asked("sbatch", environ={"X": "1"})
+    assert "DUALML_LANG" not in environ
+    assert (environ["X"], "PATH" in environ) == ("1", True)
