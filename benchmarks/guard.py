@@ -49,7 +49,7 @@ KINDS = {
 }
 HEADS = {
     "en": ["changes", "half", "number", "guard", "losses equal in 6 digits", "final loss ± 0.001"],
-    "zh": ["改动", "半组", "数目", "守卫", "损失 6 位相同", "最终损失 ± 0.001"],
+    "zh": ["改动", "部分", "数目", "守卫", "损失 6 位相同", "最终损失 ± 0.001"],
 }
 HALVES = {"en": ("first", "held out"), "zh": ("前半", "留出")}
 RIGHT = {"en": {"wrong": "{} refused", "harmless": "{} passed"},
