@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from collections.abc import Iterator
 from typing import Any
 
 from dualml.backend import backends
@@ -19,7 +20,8 @@ def assert_parity(
         options: those of `dualml.parity.compare`.
 
     Raises:
-        AssertionError: anything but ``equal``; the text is the paragraph of the first divergence.
+        AssertionError: anything but ``equal``; the text is the paragraph of the first divergence,
+            and a line for each phase.
         unittest.SkipTest: a framework is not installed (pytest, too, counts it as skipped).
         UserError: what cannot be compared at all.
 
@@ -31,6 +33,7 @@ def assert_parity(
     """
     from dualml.parity.models.run import FRAMEWORKS, compare
 
+    __tracebackhide__ = True  # pytest shows the test, not this
     known = backends()
     missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
     if missing:
@@ -39,5 +42,14 @@ def assert_parity(
         )
     comparison = compare(torch_module, mindspore_cell, inputs, **options)
     if not comparison.equal:
-        raise AssertionError(comparison.paragraph())
+        raise AssertionError("\n".join([comparison.paragraph(), *farthest(comparison)]))
     return comparison
+
+
+def farthest(comparison: Comparison) -> Iterator[str]:
+    """A line for each phase: the array that lies farthest outside of its rounding."""
+    for phase, worst in comparison.phases.items():
+        yield (
+            f"{phase}: {worst['arrays']} arrays, farthest {worst['tensor']} at step "
+            f"{worst['step']}, {worst['distance']:.1e} apart, {worst['ratio']:.3g} times rounding"
+        )

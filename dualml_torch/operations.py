@@ -202,7 +202,7 @@ def whole_numbers(args: Sequence[Any]) -> bool:
 def signature(
     func: Any, name: str, given: str, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any], frozenset[str]]:
-    """Names of the positional arguments, defaults, and which take a list of whole numbers."""
+    """Names of the positional arguments, defaults, and which takes whole numbers as its list."""
     if isinstance(func, FunctionType):
         try:
             known = inspect.signature(func)
@@ -235,7 +235,8 @@ def signature(
             for kind, kind_of, n in zip(given, types, names, strict=False)
         ):
             defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
-            return tuple(names), defaults, lists
+            # `permute(0, 2, 1)` is one list; `conv2d(x, w, b, 2, 1)` has a stride and a padding.
+            return tuple(names), defaults, lists & {one.name for one in placed[-1:]}
     return (), {}, frozenset()
 
 

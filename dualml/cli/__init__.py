@@ -75,7 +75,9 @@ def explain(error: Exception, lang: str = "en") -> int:
     if isinstance(error, TyperException):
         if not error.format_message():  # it printed the help instead
             return 2
-        text = f"{usage(error)} (see dualml --help)"
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "dualml"
+        text = f"{usage(error)} (see {command} --help)"
     elif isinstance(error, UserError | Unsupported):
         text = "".join([str(error), *getattr(error, "__notes__", ())])
     elif isinstance(error, OSError) and error.strerror:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
 import re
 from dataclasses import replace
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 Option = typer.Option
 #: Exit codes of a verdict; what cannot be compared is wrong input.
 CODES = {"equal": 0, "statistically equal": 0, "different": 3, "not comparable": 2}
+#: What frameworks say of real numbers where they want whole ones.
+WHOLE = r"\b(Long|Int|int64|int32|integer|indices)\b"
 #: Columns of the phases that hold numbers.
 NUMBERS = ("arrays", "step", "distance", "envelope", "ratio")
 
@@ -93,10 +97,14 @@ def compare(
             steps=1 if steps is None else steps, train=not evaluation, seed=drawn, margin=margin,
             timeout=timeout,
         )  # fmt: skip
-        if shape and comparison.reason == "both_raised":
+        raised = " ".join(str(note.values.get("text")) for note in comparison.notes)
+        if shape and comparison.reason == "both_raised" and re.search(WHOLE, raised):
             comparison = replace(comparison, notes=(*comparison.notes, Note("drawn")))
     else:
         one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
+        if there := builders(Path(one)):
+            raise UserError(f"{one}: say what builds the model, as {one}:{there[-1]}; there are "
+                            f"{', '.join(there)}")  # fmt: skip
         raise UserError(
             f"compare takes two folders (of runs, traces or dumps), or two models 'file.py:Name'; "
             f"{one!r} is " + ("a folder, the other is not" if Path(one).is_dir() else "neither")
@@ -137,6 +145,17 @@ def flattened(table: dict[str, Any], above: str) -> dict[str, Any]:
     return flat
 
 
+def builders(path: Path) -> list[str]:
+    """Classes and functions of a Python file."""
+    if path.suffix != ".py" or not path.is_file():
+        return []
+    with contextlib.suppress(SyntaxError, ValueError, OSError):
+        body = ast.parse(path.read_bytes()).body
+        found = [one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)]
+        return [name for name in found if not name.startswith("_")]
+    return []
+
+
 def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:
     """Inputs and targets, read or drawn."""
     import numpy as np
@@ -153,6 +172,8 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
             generator(seed, "inputs", i).standard_normal(size, np.float32)
             for i, size in enumerate(sizes)
         ], None
+    if not path.exists():
+        raise UserError(f"--inputs: there is no file {path}")
     if path.suffix != ".npz":
         raise UserError(f"{path}: --inputs takes an .npz (np.savez(path, x=…, y=…))")
     arrays = read_npz(path, "not a readable .npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 from dualml.diffs.entry import TOPICS, Entry
 from dualml.errors import UserError, nearest
 
+#: Words of so few letters are looked for whole.
+SHORT = 3
 ENTRIES = Path(__file__).with_name("entries")
 
 
@@ -41,8 +44,8 @@ def entry(name: str) -> Entry:
 
 
 def asked_for(words: Sequence[str]) -> list[Entry]:
-    """The entry of this name; else those whose name, texts or sources have every one of the words,
-    in either language and whatever their case.
+    """The entry of this name; else those with the most of the words in their name, texts or
+    sources, in either language and whatever their case.
 
     Raises:
         UserError: there is none.
@@ -50,9 +53,22 @@ def asked_for(words: Sequence[str]) -> list[Entry]:
     name = words[0].replace("_", "-")
     if len(words) == 1 and (name in catalogue() or words[0] in TOPICS):
         return [entry(words[0])]
-    wanted = [word.casefold() for word in " ".join(words).split()]
-    found = [one for one in catalogue().values() if all(word in text_of(one) for word in wanted)]
-    return found or [entry(" ".join(words))]
+    wanted = [begins(word) for word in " ".join(words).split()]
+    hits = {one.name: sum(bool(w.search(text_of(one))) for w in wanted)
+            for one in catalogue().values()}  # fmt: skip
+    most = max(hits.values())
+    if not most:
+        return [entry(" ".join(words))]
+    return [catalogue()[name] for name, n in hits.items() if n == most]
+
+
+def begins(word: str) -> re.Pattern[str]:
+    """Where a word begins with these letters, or is a short one; Chinese has no spaces between
+    words."""
+    letters = re.escape(word.casefold())
+    if not word.isascii():
+        return re.compile(letters)
+    return re.compile(rf"(?<![a-z0-9]){letters}" + ("" if len(word) > SHORT else r"(?![a-z0-9])"))
 
 
 def text_of(one: Entry) -> str:

@@ -39,6 +39,14 @@ class Curve:
     epochs: Array
     seconds: Array
 
+    def __repr__(self) -> str:
+        if not len(self.step):
+            return "<Curve: no records>"
+        return (
+            f"<Curve: {len(self.step)} records of updates {self.step[0]:g} to {self.step[-1]:g}, "
+            f"from {self.value[0]:.4g} to {self.value[-1]:.4g}>"
+        )
+
 
 def records_path(trial: Path, rank: int) -> Path:
     return trial / f"rank{rank}.jsonl"

@@ -113,6 +113,10 @@ class Trial:
     usage: tuple[Usage, ...] = ()
     damage: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        loss = "" if self.final_loss is None else f", loss {self.final_loss:.4g}"
+        return f"<Trial {self.arm} · {self.backend} · seed {self.seed}: {self.status}{loss}>"
+
     @property
     def ok(self) -> bool:
         """Whether it ended well."""
@@ -166,6 +170,10 @@ class Comparison:
     first_divergence: Mapping[str, Any] | None
     curve: Mapping[str, Any]
     outcome: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        sides = f"{self.a} and {self.b}"
+        return f"<Comparison {self.arm} · seed {self.seed}, {sides}: {self.verdict}>"
 
     @property
     def worst(self) -> float | None:

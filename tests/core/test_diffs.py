@@ -248,6 +248,7 @@ def test_json_has_the_data_and_the_code(absent: None, capsys: pytest.CaptureFixt
         (["avg_pool2d"], {"avgpool-functional"}),
         (["adam", "修正"], {"adamw-bias-correction"}),  # in either language
         (["ADAM epsilon"], {"adam-epsilon"}),
+        (["moving average batchnorm"], {"batchnorm-momentum"}),  # those with most of them
         (["gelu"], {"gelu"}),  # a name is that entry, whatever else has the word
     ],
 )

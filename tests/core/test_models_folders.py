@@ -103,7 +103,7 @@ def test_the_command_line_judges_traces(tmp_path: Path, folders: tuple[Path, Pat
     (("a", "b", "--map", "none.toml"), "none.toml: cannot be read"),
     (("x.py:A", "y.py:B"), "either --inputs FILE.npz or --shape 4,8"),
     (("x.py:A", "y.py:B", "--shape", "4,x"), "--shape takes lengths"),
-    (("x.py:A", "y.py:B", "--inputs", "x.npz"), "x.npz: not a readable .npz"),
+    (("x.py:A", "y.py:B", "--inputs", "x.npz"), "--inputs: there is no file x.npz"),
 ])  # fmt: skip
 def test_words_that_cannot_be_meant(
     folders: tuple[Path, Path], words: tuple[str, ...], said: str,

@@ -87,8 +87,8 @@ def test_nearest() -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["rnu"], "没有命令“rnu”；是否想用 'run'？（参见 dualml --help）"),
-    (["run", "--bakend", "x"], "没有选项 --bakend；是否想用 '--backend'？（参见 dualml --help）"),
-    (["show"], "缺少参数“lab”。（参见 dualml --help）"),
+    (["run", "--bakend"], "没有选项 --bakend；是否想用 '--backend'？（参见 dualml run --help）"),
+    (["show"], "缺少参数“lab”。（参见 dualml show --help）"),
     (["run", "lab1", "--threads", "two"], "“--threads”的值无效："),
     (["run", "lap1", "--backend", "numpy"], "没有名为“lap1”的实验；是否想用 'lab1'？"),
     (["run", "lab1", "--backend"], "选项“--backend”需要一个值。"),

@@ -196,3 +196,39 @@ def test_a_bias_that_the_other_side_does_not_have() -> None:
     assert named(found)[0] == ("missing", "input", 2, ("neutral",))
     assert len(found.causes) == 1
     assert len(found.causes[0].alterations[0].sites) == 2
+
+
+class Strided(nn.Module):
+    """Convolutions of which 'same' padding changes only the one that moves by two."""
+
+    padding = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, stride=2)
+        self.c, self.head = nn.Conv2d(4, 4, 1), nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = self.a(x[:, None]).tanh()
+        y = F.conv2d(self.uneven(y), self.b.weight, self.b.bias, 2, self.padding).tanh()
+        return self.head(self.c(y).mean((2, 3)))
+
+    def uneven(self, x: Any) -> Any:
+        return x
+
+
+class StridedSame(Strided):
+    padding = 0
+
+    def uneven(self, x: Any) -> Any:
+        return F.pad(x, (0, 1, 0, 1))
+
+
+def test_an_alteration_stands_only_where_it_changes_something() -> None:
+    found = searched(StridedSame, base=Strided)
+    change = found.causes[0].alterations[0]
+    assert (change.action, change.value) == ("pad", "same")
+    place = found.causes[0].place
+    assert place is not None
+    assert (len(change.sites), place.number) == (1, change.sites[0])
+    assert place.attributes["stride"] == [2, 2] or place.attributes["stride"] == 2

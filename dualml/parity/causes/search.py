@@ -18,6 +18,7 @@ import numpy as np
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.choice import best_of, settled
 from dualml.parity.causes.constants import in_less_precision, of_constants
+from dualml.parity.causes.effective import effective
 from dualml.parity.causes.evidence import relations
 from dualml.parity.causes.explanation import Cause, Explanation
 from dualml.parity.causes.gradients import gradients
@@ -73,7 +74,11 @@ class Search(Trials):
                 self.result.evidence = self.evidence(now)
                 break
             best = better[0]
-            added = [self.as_mask(run.changes[-1], now.trace) for run in better]
+            self.explorer.run(now.changes)  # what is replayed
+            added = [
+                effective(self.explorer, self.as_mask(run.changes[-1], now.trace), now.trace)
+                for run in better
+            ]
             self.result.causes.append(
                 Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
             )

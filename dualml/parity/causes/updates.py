@@ -64,6 +64,8 @@ LIMITS: Mapping[str, tuple[float, ...]] = {
     "each_norm": (0.1, 0.5, 1.0, 5.0),
     "clamp": (0.01, 0.1, 0.5, 1.0, 5.0),
 }
+#: What rounding leaves of a difference that is a multiple of the weights, at most.
+UNEXPLAINED = 0.5
 #: Names of parameters; None is all of them.
 Scope = tuple[str, ...] | None
 Moves = Mapping[str, tuple[Array, Array]]
@@ -89,6 +91,8 @@ def updates(
     still = tuple(n for n, (x, y) in moves.items() if x.any() and not y.any())
     if still:
         candidates += [alter(word, True, still, kind="parameters") for word in ("skip", "hold")]
+    if groups:
+        candidates += decays(a, b, groups[0], names)
     candidates += own_numbers(groups)
     outside = {t for s, phase, t in comparison.outside if (s, phase) == (step, "update")}
     candidates += [
@@ -150,6 +154,31 @@ def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
     if written(factor) and step > 1:
         candidates.append(alter("lr_schedule", tuple([1.0] * (step - 1) + [factor]), scope))
     return candidates
+
+
+def decays(
+    a: Trace, b: Trace, group: Mapping[str, Any], names: Mapping[str, str]
+) -> list[Alteration]:
+    """Another weight decay, made from what the first update differs by: a multiple of the weights.
+
+    It is what remains of p − lr·(g + λ·p) when g is the same; a later update has it in its state,
+    too.
+    """
+    rate, old = group.get("lr"), group.get("weight_decay")
+    if not isinstance(rate, int | float) or not isinstance(old, int | float) or not rate:
+        return []
+    start, rows = a.initial(), pairs(a, b, "update", 1, names)
+    shared = [n for n in rows if n in start and start[n].any()]
+    if not shared:
+        return []
+    before = np.concatenate([start[n].ravel().astype(np.float64) for n in shared])
+    apart = np.concatenate([(rows[n][1].astype(np.float64) - rows[n][0]).ravel() for n in shared])
+    shrink = float(apart @ before) / float(before @ before)
+    if not np.linalg.norm(apart - shrink * before) <= UNEXPLAINED * np.linalg.norm(apart):
+        return []
+    decay = old - shrink / rate
+    values = dict.fromkeys(float(f"{decay:.{digits}g}") for digits in (1, 2, 3))
+    return [alter("weight_decay", value, None, old) for value in values if value > 0]
 
 
 def in_group(

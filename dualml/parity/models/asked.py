@@ -40,7 +40,8 @@ def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
 def numbers(value: Any, what: str) -> NDArray[Any]:
     """A NumPy array of float32, int64 or bool."""
     if not isinstance(value, np.ndarray | list | tuple | int | float | np.generic):
-        kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
+        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        kind = kind.removeprefix("builtins.")
         raise UserError(f"{what} must be NumPy arrays; received a {kind}")
     array = np.asarray(value)
     if array.dtype.kind == "f":
@@ -57,7 +58,8 @@ def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
     if loss is None or isinstance(loss, str):
         word = loss or "probe"
         if word not in LOSSES:
-            raise UserError(f"unknown loss {word!r}{nearest(word, LOSSES)}; or a pair of functions")
+            hint = nearest(word, LOSSES)
+            raise UserError(f"unknown loss {word!r}: a name or a pair of functions{hint}")
         if word in ("cross_entropy", "mse"):
             check_targets(word, target)
         elif target is not None:
@@ -72,6 +74,11 @@ def optimizers(optimizer: Any) -> list[Any]:
     if isinstance(optimizer, Mapping):
         rule_from(optimizer)
         return [{"rule": dict(optimizer)}] * 2
+    if isinstance(optimizer, str):
+        raise UserError(
+            f'optimizer {optimizer!r}: one of dualml\'s own is {{"name": "adam", "lr": 1e-3}}, the '
+            "frameworks' are a pair of functions of the list of parameters, PyTorch's first"
+        )
     return pair_of(optimizer, "optimizer", "of the list of parameters")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dualml.parity.models.say import about, explained, place
+from dualml.parity.models.say import about, counted, explained, place
 from dualml.parity.models.words import Language, text
 
 #: Notes that come first: what was raised, and what the catalogue says of it.
@@ -93,6 +93,14 @@ class Comparison:
     distances: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     outside: frozenset[tuple[int, str, str]] = frozenset()
 
+    def __repr__(self) -> str:
+        first = "" if self.first is None else f", first at {self.first.tensor}"
+        return f"<Comparison: {self.verdict}{first}>"
+
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows."""
+        return self.paragraph()
+
     @property
     def equal(self) -> bool:
         """Whether the verdict is that."""
@@ -135,13 +143,14 @@ class Comparison:
             sentences += self._where(self.first, lang)
         elif self.verdict == "equal":
             arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
+            steps, margin = counted(lang, "steps", self.steps), f"{self.margin:g}"
             sentences.append(text(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
-                             margin=f"{self.margin:g}", steps=self.steps))  # fmt: skip
-        else:
+                             margin=margin, steps=steps))  # fmt: skip
+        elif self.reason != "both_raised":  # what they raised says it
             sentences.append(text(lang, f"reason.{self.reason}"))
         sentences[1:1] = said(True)
         sentences += said(False)
-        if self.tolerance == "bound" and self.phases:
+        if self.tolerance == "bound" and self.phases and self.steps:
             sentences.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
         return (" " if lang == "en" else "").join(sentences)
 

@@ -77,7 +77,8 @@ def compare(
     Args:
         torch_module, mindspore_cell: a class or a function without arguments, or
             ``"module:Name"`` or ``"file.py:Name"``.
-        inputs: an array, or several in the order of ``forward``; numbers become float32.
+        inputs: an array, or several in the order of ``forward``; real numbers become float32,
+            whole ones int64.
         targets: what the loss is given beside the outputs.
         loss: ``"cross_entropy"`` (of the first output, mean), ``"mse"``, ``"probe"`` (the outputs,
             weighted with fixed normal numbers; the default, needs no targets), ``"none"`` (forward

@@ -19,8 +19,8 @@ NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
 SHOWN = 12
 #: Where the bias of a layer is among the tensors that it takes.
 BIAS = 2
-#: Of so many calls, the lines are named.
-LINES = 3
+#: Of parameters, how many are named.
+NAMED = 4
 
 
 def place(lang: Language, side: str, operation: Row | None) -> str:
@@ -53,7 +53,7 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
     for number, cause in enumerate(causes):
         ways = list(dict.fromkeys(change(lang, one) for one in cause["alterations"]))
         first = cause["alterations"][0]
-        calls = len(first["sites"])
+        calls = counted(lang, "calls", len(first["sites"])) if first["sites"] else ""
         key = "cause.first" if number == 0 else "cause.next"
         sentences.append(text(lang, key, a=sides[0], b=sides[1], cause=ways[0], calls=calls))
         if len(ways) > 1:
@@ -63,7 +63,8 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
         key = "cause.equal" if steps else "cause.raised"
         if not explanation["equal"]:
             key = "cause.enough" if explanation["enough"] else "cause.partly"
-        sentences.append(text(lang, key, a=sides[0], b=sides[1], steps=steps))
+        recorded = counted(lang, "recorded", steps)
+        sentences.append(text(lang, key, a=sides[0], b=sides[1], steps=recorded))
     elif explanation["equal"]:  # what only one side has is all that there is
         sentences.append(text(lang, "cause.else_equal"))
     else:
@@ -126,7 +127,7 @@ def altered(lang: Language, one: Row) -> str:
         key = f"optimizer_{word}" if word in OF_OPTIMIZER else "optimizer"
         if rest == "alone":
             key = "optimizer_alone"
-        scope = ", ".join(one["old"][:4]) if one["old"] else text(lang, "cause.all")
+        scope = listed(lang, one["old"]) if one["old"] else text(lang, "cause.all")
         return text(
             lang, f"cause.{key}", argument=rest or argument, value=shown(value), scope=scope
         )
@@ -138,6 +139,16 @@ def altered(lang: Language, one: Row) -> str:
         value=shown(value),
         old=shown(one["old"]),
     )
+
+
+def counted(lang: Language, key: str, n: int) -> str:
+    return text(lang, f"{key}.one" if n == 1 else f"{key}.other", n=n)
+
+
+def listed(lang: Language, names: Sequence[str]) -> str:
+    """The first of them, and how many others there are."""
+    some, others = ", ".join(names[:NAMED]), len(names) - NAMED
+    return text(lang, "more", names=some, n=others) if others > 0 else some
 
 
 def shown(value: Any) -> str:
@@ -167,7 +178,10 @@ def about(alterations: Iterable[Row]) -> list[str]:
 
 def named(one: Row) -> str:
     """OPERATION.SETTING, as the catalogue has it."""
-    return f"{one['operation']}.{'bias' if without_bias(one) else one['argument']}"
+    operation = one["operation"]
+    if one["action"] == "optimizer":
+        operation = "optimizer_of_some" if one["old"] else "optimizer"
+    return f"{operation}.{'bias' if without_bias(one) else one['argument']}"
 
 
 def without_bias(one: Row) -> bool:

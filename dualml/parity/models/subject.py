@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dualml.errors import UserError
+from dualml.errors import UserError, nearest
 
 #: Set in a worker, where a script that was not meant to be imported would compare again.
 INSIDE = "DUALML_COMPARING"
@@ -63,7 +63,9 @@ def named(text: str, what: str) -> dict[str, Any]:
         return {"module": place, "file": None, "name": name}
     path = Path(place).expanduser()
     if not path.is_file():
-        raise UserError(f"{what}: there is no file {place!r} (looked in {Path.cwd()})")
+        beside = (one.name for one in path.parent.glob("*.py"))
+        hint = nearest(path.name, beside, otherwise="")
+        raise UserError(f"{what}: there is no file {place!r} (looked in {Path.cwd()}){hint}")
     return {"module": path.stem, "file": str(path.resolve()), "name": name}
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,6 +122,14 @@ def perform(emit: Emitter) -> dict[str, Any]:
 
 def build(model: dict[str, Any]) -> Any:
     builder = load(model)
+    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    needed = [name for name, one in signature(builder).parameters.items()
+              if one.default is Parameter.empty and one.kind not in several]  # fmt: skip
+    if needed:
+        raise UserError(
+            f"{model['name']} needs {', '.join(needed)}: write a function without arguments that "
+            "returns one, and name that"
+        )
     with blamed(f"{model['name']}() cannot be built", model["file"]):
         return builder()
 
