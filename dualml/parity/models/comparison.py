@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from inspect import Signature
 from typing import Any
 
 from dualml.parity.models.say import about, counted, explained, place
@@ -66,15 +67,20 @@ class Comparison:
         steps: that were compared.
         mapping: each parameter's names, how they were found, and what the arrays need.
         environment: side → its versions and device.
-        first: where the two part, if they do; ``notes``: what to know beside the verdict.
+        first: where the two part, if they do.
+        notes: what to know beside the verdict.
         phases: phase → the array that lies farthest outside of its rounding there.
         reach: how far both sides go together: arrays before the first outside, operations before
             the first that is not shared.
         lost: how many values of the second side the first does not compute.
         explanation: what explains a difference, see `dualml.parity.causes.explainer`.
-        distances: of every array that was judged, by step, phase and name; ``outside``: those
-            beyond the margin.
+        distances: of every array that was judged, by step, phase and name; relative, see
+            `dualml.distance`.
+        outside: those beyond the margin.
     """
+
+    #: Of nothing that users give: `dualml.parity.compare` makes it.
+    __signature__ = Signature()
 
     verdict: str
     reason: str
