@@ -81,7 +81,7 @@ def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # a store that is there is added to
     export([folder], "mlflow")
     assert len(client.search_runs([experiment])) == 2 * (1 + len(runs))
-    with pytest.raises(UserError, match="MLFLOW_TRACKING_URI says .* leave out --out"):
+    with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI says .* leave out --out"):
         export([folder], "mlflow", tmp_path / "another")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://x")
     with pytest.raises(UserError, match="mlflow at nowhere://x: "):
