@@ -5,3 +5,4 @@ from dualml_torch.data import import_torchvision
 import_torchvision()  # timm and transformers would, plainly: see there
 
 import timm  # noqa: E402, F401
+import torchvision  # noqa: E402, F401

@@ -1,0 +1,29 @@
+"""The pairs of the gauntlet name what their zoos import: one that is refused measures nothing."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+GAUNTLET = Path(__file__).resolve().parents[2] / "benchmarks" / "gauntlet"
+PAIRS = tomllib.loads((GAUNTLET / "pairs.toml").read_text("utf-8"))
+#: What the file of a pair imports by itself.
+OF_ITS_OWN = {"transformers"}
+
+
+@pytest.mark.parametrize("side", ["torch", "mindspore"])
+def test_a_pair_names_what_its_zoo_has(side: str) -> None:
+    body = ast.parse((GAUNTLET / f"zoo_{side}.py").read_text("utf-8")).body
+    names = {
+        (alias.asname or alias.name).partition(".")[0]
+        for one in body
+        if isinstance(one, ast.Import | ast.ImportFrom)
+        for alias in one.names
+    } | {one.name for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    for name, pair in PAIRS.items():
+        expression = ast.walk(ast.parse(pair[side], mode="eval"))
+        roots = {node.id for node in expression if isinstance(node, ast.Name)}
+        assert roots <= names | OF_ITS_OWN | {side}, name
