@@ -100,6 +100,7 @@ class Recorder(Base):
     """
 
     framework = "mindspore"
+    skip = SKIP
 
     def check(self, model: Any) -> None:
         if not isinstance(model, nn.Cell):
@@ -188,7 +189,9 @@ class Recorder(Base):
         return ms.Tensor(array, tensor.dtype)
 
     def tape_of_step(self) -> Tape:
-        tape = Tape(self.array, SKIP, {id(one): name for name, one in self.model.cells_and_names()})
+        tape = Tape(
+            self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
+        )
         for name, one in self.named().items():
             tape.known(one, f"parameter:{name}")
         return tape

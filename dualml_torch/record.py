@@ -57,6 +57,7 @@ class Recorder(Base):
     """
 
     framework = "torch"
+    skip = SKIP
 
     def check(self, model: Any) -> None:
         if not isinstance(model, torch.nn.Module):
@@ -155,7 +156,9 @@ class Recorder(Base):
         return given.to(tensor.device, tensor.dtype)
 
     def tape_of_step(self) -> Tape:
-        tape = Tape(self.array, SKIP, {id(one): name for name, one in self.model.named_modules()})
+        tape = Tape(
+            self.array, self.skip, {id(one): name for name, one in self.model.named_modules()}
+        )
         for name, one in self.named().items():
             tape.known(one, f"parameter:{name}")
         return tape

@@ -97,8 +97,8 @@ def compare(
             steps=1 if steps is None else steps, train=not evaluation, seed=drawn, margin=margin,
             timeout=timeout,
         )  # fmt: skip
-        raised = " ".join(str(note.values.get("text")) for note in comparison.notes)
-        if shape and comparison.reason == "both_raised" and re.search(WHOLE, raised):
+        errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
+        if shape and len(errors) == len(comparison.sides) and re.search(WHOLE, " ".join(errors)):
             comparison = replace(comparison, notes=(*comparison.notes, Note("drawn")))
     else:
         one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
@@ -151,8 +151,8 @@ def builders(path: Path) -> list[str]:
         return []
     with contextlib.suppress(SyntaxError, ValueError, OSError):
         body = ast.parse(path.read_bytes()).body
-        found = [one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)]
-        return [name for name in found if not name.startswith("_")]
+        names = [one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)]
+        return [name for name in names if not name.startswith("_")]
     return []
 
 

@@ -39,13 +39,14 @@ def diffs(
 
     Exit code 1: a behaviour is not as the catalogue says.
     """
-    from dualml.diffs.load import asked_for, of_topic
+    from dualml.diffs.load import of_topic
+    from dualml.diffs.lookup import by_words
     from dualml.diffs.measure import DEVICE, frameworks, versions
 
     chosen: Language = "zh" if lang == "zh" else "en"
     if name and topic is not None:
         raise UserError("a NAME or a --topic, not both")
-    entries = asked_for(name) if name else of_topic(topic)
+    entries = by_words(name) if name else of_topic(topic)
     sides = frameworks()
     missing = [info for info in sides.values() if not info.installed()]
     if page is not None:

@@ -25,9 +25,9 @@ def open_(
     from dualml.store.manifest import read_run
     from dualml.store.report import report_path
 
-    whose = RUNS if run is None else run
-    several = whose.is_dir() and not (whose / MANIFEST.name).exists()
-    folder = latest(whose) if run is None or several else whose
+    folder = RUNS if run is None else run
+    if run is None or (folder.is_dir() and not (folder / MANIFEST.name).exists()):
+        folder = latest(folder)
     made_in = read_run(folder).lang
     path = report_path(folder)
     if lang not in (None, language_of(path)) or not path.is_file():

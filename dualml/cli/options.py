@@ -23,8 +23,8 @@ def known(context: typer.Context, lang: str | None) -> str | None:
 
     if lang not in (None, "en", "zh"):
         place = origin(context, "lang")
-        said = f"--lang must be en or zh; received {lang!r}"
-        raise UserError(f"{said} ({place})" if place else said)
+        message = f"--lang must be en or zh; received {lang!r}"
+        raise UserError(f"{message} ({place})" if place else message)
     return lang
 
 

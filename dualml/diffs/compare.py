@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml import distance as distances
 from dualml.diffs import VARIANTS
 from dualml.diffs.entry import Entry, Lang
+from dualml.distance import distance as of_numbers
 from dualml.words import both, phrases
 
 Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
@@ -120,7 +120,7 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     if a.dtype.kind == "c" or b.dtype.kind == "c":
         a, b = (np.stack([one.real, one.imag]) for one in (a, b))
     with np.errstate(invalid="ignore"):  # ∞ − ∞: not finite, so infinitely far apart
-        return distances.distance(a, b)
+        return of_numbers(a, b)
 
 
 def number(far: float) -> str:

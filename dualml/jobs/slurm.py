@@ -90,8 +90,8 @@ def asked(*words: str, environ: dict[str, str] | None = None) -> Finished:
     """What one of Slurm's commands answers. Raises `UserError` where there is no Slurm here."""
     there(words[0])
     # A job inherits it, and has in its options what variables said when it was submitted.
-    mine = {name: value for name, value in os.environ.items() if name not in OPTIONS}
-    return bounded(list(words), LIMIT_S, {**mine, **(environ or {})})
+    inherited = {name: value for name, value in os.environ.items() if name not in OPTIONS}
+    return bounded(list(words), LIMIT_S, {**inherited, **(environ or {})})
 
 
 def submit(jobs: Jobs, job: Job) -> None:

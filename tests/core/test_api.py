@@ -109,6 +109,13 @@ def test_a_run_that_was_not_judged_has_no_verdict(tmp_path: Path) -> None:
     assert "adam" in run._repr_html_()
 
 
+def test_what_a_session_shows_is_a_line(run: dualml.Run) -> None:
+    trial = run.trials[0]
+    assert repr(trial).startswith(f"<Trial {trial.arm} · {trial.backend} · seed {trial.seed}: ")
+    assert repr(next(iter(trial.curves.values()))).startswith("<Curve: ")
+    assert all(len(repr(one)) < 120 for one in (*run.trials, *run.verdicts))
+
+
 def test_one_trial_and_its_curve(run: dualml.Run) -> None:
     curve = run.curve("loss", arm="sgd", backend="numpy", seed=0)
     losses = fake_run.curve("sgd", fake_run.MAIN["sgd"], "numpy", 0)

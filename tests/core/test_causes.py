@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -276,3 +278,23 @@ def test_one_fitted_number_has_to_explain_everything() -> None:
     assert fitted(Alteration("constant", "output", (3,), "add", "", ("scale", 0.1), FITTED))
     assert fitted(Alteration("optimizer", "optimizer", (), "", "lr_factor", 0.1))
     assert not fitted(Alteration("constant", "output", (3,), "add", "", ("scale", 0.1)))
+
+
+MEMORY = """
+import numpy as np, psutil
+from dualml.parity.causes.explainer import limit_memory
+free = psutil.virtual_memory().available
+limit_memory()
+np.empty(2**20, np.uint8).fill(1)
+try:
+    np.empty(free * 3 // 4, np.uint8)  # never touched
+except MemoryError:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_an_alteration_may_not_ask_for_more_than_half_of_the_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True,
+                          timeout=60, check=True)  # fmt: skip
+    assert done.stdout == "refused\n"

@@ -16,9 +16,9 @@ from dualml.cli.app import app
 from dualml.diffs import code, load
 from dualml.diffs.code import body, defined, functions, package_of, probes, reached, used
 from dualml.diffs.entry import TOPICS, Entry
-from dualml.diffs.load import catalogue, explaining
+from dualml.diffs.load import catalogue
+from dualml.diffs.lookup import by_cause, by_error
 from dualml.diffs.page import PAGES, page
-from dualml.diffs.told import about_error
 from dualml.errors import UserError
 from dualml.words import phrases
 
@@ -264,11 +264,11 @@ def test_words_find_entries(
 
 
 def test_what_a_comparison_names_leads_to_its_entries() -> None:
-    known = explaining()
+    known = by_cause()
     assert known["avg_pool2d.stride"] == ("maxpool-stride", "avgpool-functional")
     assert all(re.fullmatch(r"[a-z0-9_]+\.[a-z_:]+", key) for key in known)
-    assert about_error("(net.py:3: self.up(x)) nn.Upsample(scale_factor=2)") == ["upsample-scale"]
-    assert about_error("(net.py:3: x = self.body(x))") == []
+    assert by_error("(net.py:3: self.up(x)) nn.Upsample(scale_factor=2)") == ["upsample-scale"]
+    assert by_error("(net.py:3: x = self.body(x))") == []
 
 
 def test_a_topic_is_all_that_is_shown(absent: None, capsys: pytest.CaptureFixture[str]) -> None:

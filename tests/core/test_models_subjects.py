@@ -16,6 +16,7 @@ from dualml.parity import compare
 from dualml.parity.models import run
 from dualml.parity.models.subject import INSIDE, load, subject
 from dualml.parity.models.trace import digest
+from dualml.parity.models.worker import needs
 from dualml.testing import assert_parity
 from dualml.words import phrases
 
@@ -118,3 +119,10 @@ def test_the_package_offers_functions_not_modules() -> None:
     assert digest(X) != digest(X.reshape(3, 2))
     with pytest.raises(AttributeError):
         _ = parity.nothing
+
+
+def test_arguments_that_a_builder_needs() -> None:
+    def net(width: int, *rest: int, depth: int = 2, **more: int) -> None: ...
+
+    assert needs(net) == ["width"]
+    assert needs(dict) == []  # it does not tell

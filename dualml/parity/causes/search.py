@@ -74,11 +74,10 @@ class Search(Trials):
                 self.result.evidence = self.evidence(now)
                 break
             best = better[0]
-            self.explorer.run(now.changes)  # what is replayed
-            added = [
-                effective(self.explorer, self.as_mask(run.changes[-1], now.trace), now.trace)
-                for run in better
-            ]
+            added = [self.as_mask(run.changes[-1], now.trace) for run in better]
+            if any(len(change.sites) > 1 for change in added):
+                self.explorer.run(now.changes)  # what is replayed
+                added = [effective(self.explorer, change, now.trace) for change in added]
             self.result.causes.append(
                 Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
             )

@@ -64,7 +64,8 @@ LIMITS: Mapping[str, tuple[float, ...]] = {
     "each_norm": (0.1, 0.5, 1.0, 5.0),
     "clamp": (0.01, 0.1, 0.5, 1.0, 5.0),
 }
-#: What rounding leaves of a difference that is a multiple of the weights, at most.
+#: A difference is tried as a multiple of the weights where no larger share of it is anything else,
+#: as rounding: whole runs decide.
 UNEXPLAINED = 0.5
 #: Names of parameters; None is all of them.
 Scope = tuple[str, ...] | None

@@ -140,7 +140,7 @@ class Comparison:
         """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
         a, b = self.sides
 
-        def said(of_an_error: bool) -> list[str]:
+        def notes(of_an_error: bool) -> list[str]:
             return [text(lang, f"note.{note.key}", **note.values) for note in self.notes
                     if (note.key in ERROR) == of_an_error]  # fmt: skip
 
@@ -154,8 +154,8 @@ class Comparison:
                              margin=margin, steps=steps))  # fmt: skip
         elif self.reason != "both_raised":  # what they raised says it
             sentences.append(text(lang, f"reason.{self.reason}"))
-        sentences[1:1] = said(True)
-        sentences += said(False)
+        sentences[1:1] = notes(True)
+        sentences += notes(False)
         if self.tolerance == "bound" and self.phases and self.steps:
             sentences.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
         return (" " if lang == "en" else "").join(sentences)

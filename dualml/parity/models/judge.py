@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.diffs.told import about_error
+from dualml.diffs.lookup import by_error
 from dualml.errors import UserError
 from dualml.parity.models.comparison import Comparison, Note
 from dualml.parity.models.mapping import Asked, match
@@ -136,7 +136,7 @@ def entries(pair: Both) -> list[str]:
     failed = pair.a if pair.a.raised else pair.b
     where = pair.where_raised()
     built = failed.built.get(where.layer if failed is pair.a else where.other)
-    return about_error(f"{failed.raised} {'' if built is None else built.code}")
+    return by_error(f"{failed.raised} {'' if built is None else built.code}")
 
 
 def lacks_operator(raised: str) -> bool:

@@ -49,6 +49,8 @@ class Recorder:
     """
 
     framework: ClassVar[str]
+    #: Folders of packages whose lines are not the user's.
+    skip: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class Recorder:
             with self.noting(inputs) as noted:
                 yield self
         except Exception as error:  # what was seen until then shows where it went wrong
-            self.trace.raised = reason(error) + line_of(error, self.tape_of_step().skip)
+            self.trace.raised = reason(error) + line_of(error, self.skip)
             self.keep(noted)
             raise
         self.keep(noted)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.diffs.load import explaining
+from dualml.diffs.lookup import by_cause
 from dualml.parity.models.words import Language, text
 
 Row = Mapping[str, Any]
@@ -171,9 +171,8 @@ def relation(lang: Language, one: Row) -> str:
 
 def about(alterations: Iterable[Row]) -> list[str]:
     """Entries of the catalogue about alterations: ``layer_norm.eps``, ``conv2d.bias``."""
-    return list(
-        dict.fromkeys(one for row in alterations for one in explaining().get(named(row), ()))
-    )
+    known = by_cause()
+    return list(dict.fromkeys(one for row in alterations for one in known.get(named(row), ())))
 
 
 def named(one: Row) -> str:

@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -152,14 +151,8 @@ def line_of(error: BaseException, skip: Sequence[str]) -> str:
     Args:
         skip: folders of packages whose lines are not the user's.
     """
-    standard, packages = (sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib"))
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        for file in [frame.filename]
-        if not file.startswith((*skip, "<"))
-        and (file.startswith(packages) or not file.startswith(standard))
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if not frame.filename.startswith((*skip, "<"))]  # fmt: skip
     if not frames:
         return ""
     last = frames[-1]

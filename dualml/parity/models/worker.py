@@ -122,16 +122,24 @@ def perform(emit: Emitter) -> dict[str, Any]:
 
 def build(model: dict[str, Any]) -> Any:
     builder = load(model)
-    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    needed = [name for name, one in signature(builder).parameters.items()
-              if one.default is Parameter.empty and one.kind not in several]  # fmt: skip
-    if needed:
+    if needed := needs(builder):
         raise UserError(
             f"{model['name']} needs {', '.join(needed)}: write a function without arguments that "
             "returns one, and name that"
         )
     with blamed(f"{model['name']}() cannot be built", model["file"]):
         return builder()
+
+
+def needs(builder: Callable[..., Any]) -> list[str]:
+    """Arguments that must be given; none where a builder does not tell."""
+    try:
+        parameters = signature(builder).parameters.items()
+    except (TypeError, ValueError):
+        return []
+    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return [name for name, one in parameters
+            if one.default is Parameter.empty and one.kind not in several]  # fmt: skip
 
 
 def optimizer_of(room: Room, model: Any, kind: dict[str, Any] | None) -> Any:

@@ -1,0 +1,80 @@
+"""Entries that are asked for: by name or words, by a cause that a comparison names, by an error."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+from dualml.diffs.code import code, package_of
+from dualml.diffs.entry import TOPICS, Entry
+from dualml.diffs.load import catalogue, entry
+
+#: Words of so few letters are looked for whole.
+SHORT = 3
+CALL = re.compile(r"\b(\w+)\(")
+
+
+def by_words(words: Sequence[str]) -> list[Entry]:
+    """The entry of this name; else those with the most of the words in their name, texts or
+    sources, in either language and whatever their case.
+
+    Raises:
+        UserError: there is none.
+    """
+    name = words[0].replace("_", "-")
+    if len(words) == 1 and (name in catalogue() or words[0] in TOPICS):
+        return [entry(words[0])]
+    wanted = [begins(word) for word in " ".join(words).split()]
+    counts = {name: matches(wanted, text_of(one)) for name, one in catalogue().items()}
+    most = max(counts.values())
+    if not most:
+        return [entry(" ".join(words))]
+    return [catalogue()[name] for name, count in counts.items() if count == most]
+
+
+def begins(word: str) -> re.Pattern[str]:
+    """Where a word begins with these letters, or is a short one; Chinese has no spaces between
+    words."""
+    letters = re.escape(word.casefold())
+    if not word.isascii():
+        return re.compile(letters)
+    return re.compile(rf"(?<![a-z0-9]){letters}" + ("" if len(word) > SHORT else r"(?![a-z0-9])"))
+
+
+def matches(wanted: Sequence[re.Pattern[str]], text: str) -> int:
+    return sum(pattern.search(text) is not None for pattern in wanted)
+
+
+def text_of(one: Entry) -> str:
+    both = (one.title, one.torch, one.mindspore, one.remedy)
+    texts = [text for part in both for text in (part.en, part.zh)]
+    return " ".join((one.name, one.function, *texts, *one.sources)).casefold()
+
+
+@functools.cache
+def by_cause() -> dict[str, tuple[str, ...]]:
+    """What a comparison of models names, ``layer_norm.eps`` → names of the entries about it."""
+    names: dict[str, tuple[str, ...]] = {}
+    for one in catalogue().values():
+        for cause in one.explains:
+            names[cause] = (*names.get(cause, ()), one.name)
+    return names
+
+
+def by_error(line: str) -> list[str]:
+    """Names of entries in which a side raises, and whose texts and MindSpore's code both have a
+    function that ``line`` calls.
+
+    Args:
+        line: code of the line that raised, and of the line where its layer was built.
+    """
+    called = set(CALL.findall(line))
+    names = []
+    for one in catalogue().values():
+        if one.kind == "raises":
+            probed = CALL.findall(code(one, package_of("mindspore")).get("plain", ""))
+            words = re.findall(r"\w+", f"{one.title.en} {one.torch.en} {one.mindspore.en}")
+            if called & set(probed) & set(words):
+                names.append(one.name)
+    return names
