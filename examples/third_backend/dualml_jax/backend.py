@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,8 +29,7 @@ class JaxBackend(Backend):
             raise UserError(f"backend jax runs on the CPU only; received --device {device}")
 
     def environment(self) -> dict[str, str]:
-        versions = {"jax": jax.__version__, "numpy": np.__version__}
-        return {**versions, "python": platform.python_version(), "device": "cpu"}
+        return {"jax": jax.__version__, "numpy": np.__version__, "device": "cpu"}
 
     def training(self, recipe: Recipe) -> JaxTraining:
         return JaxTraining(recipe)

@@ -52,9 +52,7 @@ def apply(layer: Any, x: Any, own: Weights) -> Any:
     raise NotImplementedError(f"jax has no layer {layer}")
 
 
-def forward(
-    weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: ModelSpec
-) -> tuple[Any, dict[str, Any]]:
+def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: ModelSpec) -> Any:
     """The logits, and the output of every layer.
 
     Args:
@@ -87,9 +85,7 @@ def mse(logits: Any, y: Any) -> Any:
 LOSSES = {"cross_entropy": cross_entropy, "mse": mse}
 
 
-def mean_loss(
-    weights: Weights, x: Any, y: Any, masks: Sequence[Any], *, model: ModelSpec, loss: str
-) -> Any:
+def mean_loss(weights: Weights, x: Any, y: Any, masks: Any, *, model: ModelSpec, loss: str) -> Any:
     return LOSSES[loss](forward(weights, x, masks, model=model)[0], y)
 
 

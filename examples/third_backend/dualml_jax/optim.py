@@ -57,9 +57,8 @@ def adagrad(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
     return p - lr / (1 + (t - 1) * r.lr_decay) * g / (jnp.sqrt(total) + r.eps), {"sum": total}
 
 
-UPDATES = {
-    "gd": gd, "sgd": sgd, "adam": adam, "adamw": adam, "rmsprop": rmsprop, "adagrad": adagrad,
-}  # fmt: skip
+RULES = (gd, sgd, adam, rmsprop, adagrad)
+UPDATES = {rule.__name__: rule for rule in RULES} | {"adamw": adam}
 
 
 def update(
