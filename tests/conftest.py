@@ -66,6 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow and not config.getoption("--slow"):
         config.hook.pytest_deselected(items=list(slow))
         items[:] = [item for item in items if item not in slow]
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        again_once(items)
+
+
+def again_once(items: list[pytest.Item]) -> None:
+    """What waits for processes or a browser has a second try, on a machine that others use too;
+    the first is in the summary, as RERUN."""
+    for item in items:
+        if item.get_closest_marker("system") or item.get_closest_marker("whole"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_collection_finish() -> None:

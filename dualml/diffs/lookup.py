@@ -6,9 +6,9 @@ import functools
 import re
 from collections.abc import Sequence
 
+from dualml.diffs import load
 from dualml.diffs.code import code, package_of
 from dualml.diffs.entry import TOPICS, Entry
-from dualml.diffs.load import catalogue, entry
 
 #: Words of so few letters are looked for whole.
 SHORT = 3
@@ -23,14 +23,14 @@ def by_words(words: Sequence[str]) -> list[Entry]:
         UserError: there is none.
     """
     name = words[0].replace("_", "-")
-    if len(words) == 1 and (name in catalogue() or words[0] in TOPICS):
-        return [entry(words[0])]
+    if len(words) == 1 and (name in load.catalogue() or words[0] in TOPICS):
+        return [load.entry(words[0])]
     wanted = [begins(word) for word in " ".join(words).split()]
-    counts = {name: matches(wanted, text_of(one)) for name, one in catalogue().items()}
+    counts = {name: matches(wanted, text_of(one)) for name, one in load.catalogue().items()}
     most = max(counts.values())
     if not most:
-        return [entry(" ".join(words))]
-    return [catalogue()[name] for name, count in counts.items() if count == most]
+        return [load.entry(" ".join(words))]
+    return [load.catalogue()[name] for name, count in counts.items() if count == most]
 
 
 def begins(word: str) -> re.Pattern[str]:
@@ -56,7 +56,7 @@ def text_of(one: Entry) -> str:
 def by_cause() -> dict[str, tuple[str, ...]]:
     """What a comparison of models names, ``layer_norm.eps`` → names of the entries about it."""
     names: dict[str, tuple[str, ...]] = {}
-    for one in catalogue().values():
+    for one in load.catalogue().values():
         for cause in one.explains:
             names[cause] = (*names.get(cause, ()), one.name)
     return names
@@ -71,7 +71,7 @@ def by_error(line: str) -> list[str]:
     """
     called = set(CALL.findall(line))
     names = []
-    for one in catalogue().values():
+    for one in load.catalogue().values():
         if one.kind == "raises":
             probed = CALL.findall(code(one, package_of("mindspore")).get("plain", ""))
             words = re.findall(r"\w+", f"{one.title.en} {one.torch.en} {one.mindspore.en}")

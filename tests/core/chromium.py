@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
          "--window-size=1300,1000")  # fmt: skip
+PATIENCE_S = 60.0
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Space": " ", "Escape": "\ue00c", "Left": "\ue012",
         "Up": "\ue013", "Right": "\ue014", "Down": "\ue015"}  # fmt: skip
 
@@ -44,9 +46,14 @@ class Browser:
             return json.load(answer)["value"]
 
     def open(self, page: Path | str) -> None:
-        """A file, or an address."""
+        """A file, or an address. On a busy machine the driver may answer while the page is still
+        read and its scripts have not run: it is asked until the page is complete."""
         url = page if isinstance(page, str) else page.as_uri()
         self._ask("POST", "/url", {"url": url})
+        deadline = time.monotonic() + PATIENCE_S
+        while self.js("return document.readyState") != "complete":
+            assert time.monotonic() < deadline, f"{url} was not loaded within {PATIENCE_S:g} s"
+            time.sleep(0.02)
 
     def js(self, body: str, *arguments: Any) -> Any:
         return self._ask("POST", "/execute/sync", {"script": body, "args": list(arguments)})

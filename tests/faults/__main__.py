@@ -90,7 +90,7 @@ class Copy:
         env = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         env |= {"DUALML_REQUIRE": framework} if framework else {}
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-o", "addopts=", "--tb=no"]
-        words += ["-p", "no:cacheprovider"]
+        words += ["-p", "no:cacheprovider", "-p", "no:rerunfailures"]
         process = subprocess.Popen(
             [*words, *tests], cwd=self.root, env=env, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -31,7 +31,10 @@ from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml_ms import rendezvous
 from dualml_ms.cluster import join
 
-LIMIT = 45.0
+LIMIT = 60.0
+#: From the end of the last rank, whatever its start took; left alone a scheduler stays for half a
+#: minute.
+GONE = 15.0
 MARK = "DUALML_TEST_MARK"
 #: One rank: joins in a given way, does something and prints one line of JSON.
 RANK = """
@@ -123,7 +126,8 @@ def run(tmp_path: Path, size: int, start: int | None = None, **job: Any) -> list
     end = time.monotonic() + LIMIT
     try:
         outputs = [p.communicate(timeout=max(1.0, end - time.monotonic()))[0] for p in ranks]
-        while (left := marked(mark)) and time.monotonic() < end:
+        gone = time.monotonic() + GONE
+        while (left := marked(mark)) and time.monotonic() < gone:
             time.sleep(0.1)
         assert not left, "processes are left"
     finally:
@@ -201,9 +205,7 @@ def test_a_killed_rank_fails_the_others_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_the_scheduler_ends_with_a_killed_rank_0(tmp_path: Path) -> None:
-    start = time.monotonic()
     assert run(tmp_path, 2, die=[0, 1], without_store=[0, 1]) == [{}, {}]
-    assert time.monotonic() - start < 25  # left alone it stays for half a minute
 
 
 @pytest.mark.system
