@@ -10,7 +10,9 @@ that is under way, so that nothing is ever lost; plain Reno, which then only gro
 start again after a pause. A sender's buffer is short: once the system has taken a message the
 sender goes on, and its next one shares the link with the rest of this one (with a buffer of 8 MB a
 tree of four nodes takes five vectors' time, not four). A receiver's is long: the link does not
-stand still while a reader waits for a core.
+stand still while a reader waits for a core. Connections share a link evenly: each has but a few
+packets in its queue (by the kernel's own rule, a millisecond of what it had been sending, one of
+two had 69 % of the link, and a short answer came late behind a vector).
 
 Names tell the owner: what a dead one left is cleaned up.
 """
@@ -32,24 +34,28 @@ from pathlib import Path
 
 DEVICE = "eth0"
 NAME = re.compile(r"dualml-(\d+)-(\d+)-")
-#: Bytes of an Ethernet packet: as everywhere, and as data centres set it. At 500 Mbit/s packets of
-#: 1500 bytes would keep two cores busy by their number alone.
-MTU, JUMBO, FAST_MBIT = 1500, 9000, 200
+#: Bytes of an Ethernet packet, as data centres set it: less than a hundredth of it are headers.
+MTU = 9000
 ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counters see it
-#: What the bucket holds, in packets: that much leaves at once after a pause, and no more. One would
-#: lose rate whenever the timer is late; two make up for it.
-BURST = 2
-#: Bytes of a receiver's and of a shaper's buffer.
-RECEIVED, QUEUE = 8 * 10**6, 128 * 10**6
-#: Seconds of its link that a sender's buffer holds, between so many bytes, of which half are the
-#: kernel's books. With a quarter of it a ring over three nodes of 100 Mbit/s took 15 % longer: its
-#: writers did not wake in time.
-SENT_S, SENT = 0.04, (65_536, 500_000)
+#: What the bucket holds, in seconds of its link and in packets at least: that much leaves at once
+#: after a pause. Whenever the timer of busy cores is later than that, the link loses rate: with two
+#: packets, a ring over four nodes of 500 Mbit/s took 4 % longer, in which all links are at work.
+BURST_S, BURST = 0.001, 2
+#: All cores, 32 at most, as a mask: one of them takes all packets of a connection. Taken by that on
+#: which their sender happened to run, they overtook each other when it moved, which TCP takes for a
+#: loss: it sends again, and slows down.
+CORES = f"{(1 << min(os.cpu_count() or 1, 32)) - 1:x}"
+#: Bytes of a sender's buffer, of which half are the kernel's books, a receiver's and a shaper's.
+SENT, RECEIVED, QUEUE = 500_000, 8 * 10**6, 128 * 10**6
+#: What of one connection waits for the link, in MTU, of which half are the kernel's books.
+WAITING = 4
 SETTINGS = {
     "net/ipv4/tcp_congestion_control": "reno",
     "net/ipv4/tcp_slow_start_after_idle": "0",
     "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv4/tcp_wmem": f"4096 {SENT} {SENT}",
     "net/ipv4/tcp_rmem": f"4096 {RECEIVED} {RECEIVED}",
+    "net/ipv4/tcp_limit_output_bytes": f"{WAITING * MTU}",
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
 }
@@ -135,46 +141,35 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")
         for number, node in enumerate(nodes, start=1):
-            plug(node, switch, f"port{number}", packet(*mbit), buffer(*mbit))
+            plug(node, switch, f"port{number}")
         yield nodes
     finally:
         for name in (switch, *(node.namespace for node in nodes)):
             remove(name)
 
 
-def packet(*mbit: float | None) -> int:
-    """MTU of a bed with these rates."""
-    return JUMBO if any(rate is not None and rate > FAST_MBIT for rate in mbit) else MTU
+def bucket(mbit: float) -> int:
+    """Bytes that a link's bucket holds."""
+    return max(BURST * (MTU + ETHERNET), round(mbit * 1e6 / 8 * BURST_S))
 
 
-def buffer(*mbit: float | None) -> int | None:
-    """Bytes of a sender's buffer in a bed with these rates: what the slowest link needs. Whatever a
-    fast sender has ahead of a slow link waits in the switch, and what the slow node itself sends
-    waits for its acknowledgements behind that."""
-    rates = [rate for rate in mbit if rate is not None]
-    if not rates:
-        return None
-    return min(max(SENT[0], round(min(rates) * 1e6 / 8 * SENT_S)), SENT[1])
-
-
-def plug(node: Node, switch: str, port: str, mtu: int, sent: int | None) -> None:
+def plug(node: Node, switch: str, port: str) -> None:
     """Make a node and its cable."""
     inside = node.namespace
     run("ip", "netns", "add", inside)
-    settings = dict(SETTINGS)
-    if sent is not None:
-        settings["net/ipv4/tcp_wmem"] = f"4096 {sent} {sent}"
-    lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in settings.items()]
+    lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in SETTINGS.items()]
     run(*node.command("sh", "-c", "; ".join([*lines, "true"])))
-    run("ip", "link", "add", port, "mtu", mtu, "netns", switch, "type", "veth",
-        "peer", "name", DEVICE, "mtu", mtu, "netns", inside)  # fmt: skip
+    run("ip", "link", "add", port, "mtu", MTU, "netns", switch, "type", "veth",
+        "peer", "name", DEVICE, "mtu", MTU, "netns", inside)  # fmt: skip
     run("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
     run("ip", "-n", inside, "addr", "add", f"{node.address}/24", "dev", DEVICE)
     for name, device in ((switch, port), (inside, DEVICE)):
         run("ip", "-n", name, "link", "set", device, "up", "gso_max_segs", 1)
+        steering = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
+        run("ip", "netns", "exec", name, "sh", "-c", f"echo {CORES} > {steering}")
         if node.mbit is not None:
             run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf",
-                "rate", f"{round(node.mbit * 1e6)}bit", "burst", BURST * (mtu + ETHERNET),
+                "rate", f"{round(node.mbit * 1e6)}bit", "burst", bucket(node.mbit),
                 "limit", QUEUE)  # fmt: skip
     run("ip", "-n", inside, "link", "set", "lo", "up")
 
@@ -206,19 +201,6 @@ def remove(name: str) -> None:
         run("ip", "netns", "del", name)
 
 
-def hurry(node: Node) -> None:
-    """Let the workers of a node go before everything else on the cores, as if they were their own:
-    who only waits for a link takes little of them, and is measured at once when it is there.
-
-    All threads alike, so that none of them pushes another off its core while it holds a lock.
-    """
-    for pid in run("ip", "netns", "pids", node.namespace).split():
-        with contextlib.suppress(OSError):
-            if b"dualml.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
-
-
 def dualml_run(
     nodes: Sequence[Node],
     words: Sequence[object],
@@ -227,14 +209,12 @@ def dualml_run(
     ranks: int = 1,
     environ: Mapping[str, str] | None = None,
     limit: float = 600,
-    urgent: str = "",
 ) -> str:
     """``dualml run`` with ``ranks`` ranks on each node, none of which shares a folder with another.
 
     Args:
         words: of rank 0, which says what is run.
         folder: where each rank has a temporary folder of its own.
-        urgent: once rank 0 prints this, its ranks' workers go before all else (`hurry`).
 
     Returns:
         What rank 0 printed.
@@ -257,12 +237,6 @@ def dualml_run(
                 process = subprocess.Popen(command, cwd=own, env=env, stdout=file,
                                            stderr=subprocess.STDOUT)  # fmt: skip
             processes.append((process, own / "output"))
-        while urgent and processes[0][0].poll() is None and time.monotonic() - begin < limit:
-            time.sleep(0.2)
-            if urgent in processes[0][1].read_text("utf-8", "replace"):
-                for node in nodes:
-                    hurry(node)
-                break
         for rank, (process, output) in enumerate(processes):
             left = limit - (time.monotonic() - begin)
             try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import netbed
 from pages import PAGES, milliseconds, put, size, table
 from tables import words
 
@@ -26,6 +27,9 @@ ECHO = ("mccl",)
 LIMIT = 0.10
 #: Mbit/s of the table of bytes; the line above it counts all.
 BYTES_AT = 100
+#: Mbit/s of the table of predictions, with the smallest and the largest vector; the lines above it
+#: count all.
+SHOWN = (100, 500)
 COST = [Path(__file__).parents[1] / "docs" / f"cost{end}.md" for end in ("", ".zh")]
 
 
@@ -52,7 +56,12 @@ def expected(case: Record, row: Record) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of one measurement: bytes that all ranks were to send, and what their interfaces sent."""
+    """Of one measurement: bytes that all ranks were to send, and what their interfaces sent.
+
+    Attributes:
+        worst: of any rank, sent or received, by how much payload and bytes expected differ.
+        more: the same with all headers, as a share of what was expected.
+    """
 
     name: str
     nbytes: int
@@ -60,20 +69,22 @@ class Bytes:
     payload: float
     headers: float
     worst: float
+    more: float
 
     @classmethod
     def of(cls, case: Record, row: Record) -> Bytes:
         """One rank on each node."""
         due, ports = expected(case, row), row["ports"]
         pairs = [
-            (p[f"bytes_{way}"] - HEADERS * p[f"packets_{way}"], d[i])
+            (p[f"bytes_{way}"] - HEADERS * p[f"packets_{way}"], p[f"bytes_{way}"], d[i])
             for p, d in zip(ports, due, strict=True)
             for i, way in enumerate(("sent", "received"))
         ]
         return cls(
-            row["strategy"], row["bytes"], sum(d[0] for d in due), sum(a for a, _ in pairs[::2]),
+            row["strategy"], row["bytes"], sum(d[0] for d in due), sum(a for a, *_ in pairs[::2]),
             HEADERS * sum(p["packets_sent"] for p in ports),
-            max((abs(a / b - 1) for a, b in pairs if b), default=0.0),
+            max((abs(a / b - 1) for a, _, b in pairs if b), default=0.0),
+            max((whole / b - 1 for _, whole, b in pairs if b), default=0.0),
         )  # fmt: skip
 
 
@@ -127,7 +138,7 @@ def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
         rank, rate = mbit.index(min(mbit)), max(mbit)
         fits = fits_of(told["predictions"], rate, min(c["world_size"] for c in told["predictions"]))
         (plain,) = (c for c in told["predictions"] if c["world_size"] == n and c["mbit"][0] == rate)
-        payload = case["mtu"] - OPTIONS
+        payload = netbed.MTU - OPTIONS
         carries = min(mbit) * 1e6 / 8 * payload / (payload + HEADERS)
         base = {(r["strategy"], r["bytes"]): r for r in plain["rows"]}
         for row in case["rows"]:
@@ -193,6 +204,7 @@ def bytes_table(told: Record, lang: str) -> str:
         count=len(every), worst=percent(max(b.worst for b in every)),
         median=percent(statistics.median(b.worst for b in every)),
         headers=percent(max(b.headers / b.payload for b in every)),
+        more=percent(max(b.more for b in every)),
     )  # fmt: skip
     return f"{lines}\n\n" + table(say["bytes_head"], ["---", "--:", "---", "---"] + ["--:"] * 4,
                                   rows)  # fmt: skip
@@ -210,10 +222,11 @@ def predictions_table(told: Record, lang: str) -> str:
             median=percent(statistics.median(errors)), worst=percent(max(errors)),
             load=f"{load:.1f}",
         ))  # fmt: skip
+    sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in SHOWN}
     rows = [
         [f"{c.rate:g}", str(c.n), f"`{c.name}`", size(c.nbytes), spread(c),
          milliseconds(c.predicted), percent(c.error, signed=True)]
-        for c in every if c.nbytes in (2**20, 2**22)
+        for c in every if c.rate in SHOWN and c.nbytes in (min(sizes[c.rate]), max(sizes[c.rate]))
     ]  # fmt: skip
     align = ["--:", "--:", "---"] + ["--:"] * 4
     return "\n".join(lines) + "\n\n" + table(say["predictions_head"], align, rows)
