@@ -18,7 +18,10 @@ from dualml.launch import process as launching
 from dualml.launch.process import Launch, close_servers, servers
 from dualml.launch.supervise import supervise
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked"),
+]
 
 #: A worker that says who it is; its word decides how it ends.
 WORKER = """

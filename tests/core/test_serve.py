@@ -28,6 +28,7 @@ from dualml.store.folder import held, in_use
 from dualml.store.manifest import read_run
 from dualml.store.trial import log_path, trial_folder
 
+pytestmark = pytest.mark.system
 RUN = "/run?run=one"
 EVIL = "<img src=x onerror=alert(1)>\"'&"
 

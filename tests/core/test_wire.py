@@ -22,6 +22,7 @@ from dualml.launch.wire import TOKEN, call, token_for
 from dualml.store.sessions import Announcement, Failure, announce, announce_end, failure, forget
 from dualml.worker.away import RemoteBoard
 
+pytestmark = pytest.mark.system
 SECRET = b"a secret of some length"
 HERE = "127.0.0.1"
 SAME = versions([])

@@ -18,6 +18,7 @@ from dualml.course.catalogue import planted, plants
 from dualml.course.labs import file
 from dualml.course.workspace import source
 
+pytestmark = pytest.mark.whole
 EXERCISE = file("optim_torch")[1]
 CALL = [sys.executable, "-m", "dualml"]
 

@@ -27,6 +27,7 @@ from dualml_torch import gloo  # noqa: E402
 from dualml_torch.cluster import FAREWELL_S, leave  # noqa: E402
 from dualml_torch.communicator import connect  # noqa: E402
 
+pytestmark = pytest.mark.system
 HERE = Path(__file__).resolve().parent
 ENV = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
