@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from dualml.errors import UserError, nearest
 CGROUP = Path("/sys/fs/cgroup")
 #: Cores this process may use, as it found them: it may confine itself later (`pin`).
 USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+NVML_S = 20.0  # a driver may start its GPUs first
 MOST_THREADS = 9999  # none of the libraries has as many
 #: Words of ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
@@ -237,10 +239,17 @@ def peak_memory_mb() -> float:
 
 
 def nvidia() -> tuple[tuple[Gpu, ...], str]:
-    """GPUs and the newest CUDA the driver supports; empty without a driver or a GPU.
+    """GPUs and the newest CUDA the driver supports; empty without a driver or a GPU, and where the
+    driver does not answer within `NVML_S`."""
+    told: list[tuple[tuple[Gpu, ...], str]] = []
+    asking = threading.Thread(target=lambda: told.append(_nvidia()), daemon=True)
+    asking.start()
+    asking.join(NVML_S)
+    return told[0] if told else ((), "")
 
-    https://docs.nvidia.com/deploy/nvml-api/
-    """
+
+def _nvidia() -> tuple[tuple[Gpu, ...], str]:
+    """https://docs.nvidia.com/deploy/nvml-api/"""
     try:
         import pynvml as nvml
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -226,6 +227,16 @@ def test_without_a_driver_that_answers_there_is_no_gpu(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library)
     assert machine.nvidia() == ((), "")
+
+
+def test_a_driver_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    library = nvml(1)
+    library.nvmlInit = end.wait
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(machine, "NVML_S", 0.1)
+    assert machine.nvidia() == ((), "")
+    end.set()
 
 
 def test_git_revision_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
