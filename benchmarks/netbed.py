@@ -7,10 +7,10 @@ of the cable, the node's way out and the switch's way to it: full duplex, as Eth
 What else would blur a measurement: packets are as large on the wire as the interface counts them
 (no segmentation offload, of which a counter sees one header for dozens); queues longer than all
 that is under way, so that nothing is ever lost; plain Reno, which then only grows, and does not
-start again after a pause. A sender's buffer is short: once the system has taken a message the
+start again after a pause. A sender's buffer is small: once the system has taken a message the
 sender goes on, and its next one shares the link with the rest of this one (with a buffer of 8 MB a
-tree of four nodes takes five vectors' time, not four). A receiver's is long: the link does not
-stand still while a reader waits for a core. Connections share a link evenly: each has but a few
+tree of four nodes takes five vectors' time, not four). A receiver's is large: the link does not
+stand still while a reader waits for a core. Connections share a link evenly: each has but two
 packets in its queue (by the kernel's own rule, a millisecond of what it had been sending, one of
 two had 69 % of the link, and a short answer came late behind a vector).
 
@@ -41,9 +41,9 @@ ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counter
 #: after a pause. Whenever the timer of busy cores is later than that, the link loses rate: with two
 #: packets, a ring over four nodes of 500 Mbit/s took 4 % longer, in which all links are at work.
 BURST_S, BURST = 0.001, 2
-#: All cores, 32 at most, as a mask: one of them takes all packets of a connection. Taken by that on
-#: which their sender happened to run, they overtook each other when it moved, which TCP takes for a
-#: loss: it sends again, and slows down.
+#: All cores, 32 at most, as a mask: the kernel picks one for all packets of a connection. Else the
+#: sender's core takes them; when the sender moved, packets overtook each other, which TCP takes for
+#: a loss: it sends again, and slows down.
 CORES = f"{(1 << min(os.cpu_count() or 1, 32)) - 1:x}"
 #: Bytes of a sender's buffer, of which half are the kernel's books, a receiver's and a shaper's.
 SENT, RECEIVED, QUEUE = 500_000, 8 * 10**6, 128 * 10**6
@@ -166,7 +166,8 @@ def plug(node: Node, switch: str, port: str) -> None:
     for name, device in ((switch, port), (inside, DEVICE)):
         run("ip", "-n", name, "link", "set", device, "up", "gso_max_segs", 1)
         steering = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
-        run("ip", "netns", "exec", name, "sh", "-c", f"echo {CORES} > {steering}")
+        write = f"[ ! -w {steering} ] || echo {CORES} > {steering}"
+        run("ip", "netns", "exec", name, "sh", "-c", write)
         if node.mbit is not None:
             run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf",
                 "rate", f"{round(node.mbit * 1e6)}bit", "burst", bucket(node.mbit),

@@ -33,7 +33,7 @@ SECONDS, BRIEF_S = 4.0, 0.1
 #: Mbit/s → sizes, which take the link tens of milliseconds at least, and of which halves are more
 #: than a sender's buffer; what four ranks gather stays in memory that a process keeps (32 MB).
 RATES = {100: SIZES, 500: (2 * MB, 3 * MB, 4 * MB)}
-MIDDLE = 100
+USUAL_MBIT = 100
 FITTED, HELD_OUT = 2, (3, 4)  # nodes
 #: The slow one of four nodes, and what its link carries.
 SLOW_NODE, SLOW_MBIT, SLOW_SIZES = 1, 20, (2 * MB,)
@@ -88,7 +88,7 @@ def lab2(
 
 def predictions(quick: bool) -> Iterator[Record]:
     """Two to four nodes of the same rate."""
-    for rate in (MIDDLE,) if quick else RATES:
+    for rate in (USUAL_MBIT,) if quick else RATES:
         for n in (FITTED, *HELD_OUT):
             with netbed.bed(*[rate] * n) as nodes:
                 seconds = BRIEF_S if quick else SECONDS
@@ -96,13 +96,13 @@ def predictions(quick: bool) -> Iterator[Record]:
 
 
 def mindspore(quick: bool) -> Iterator[Record]:
-    with netbed.bed(*[MIDDLE] * FITTED) as nodes:
+    with netbed.bed(*[USUAL_MBIT] * FITTED) as nodes:
         yield lab2(nodes, "mindspore", LARGE[:1] if quick else LARGE, seconds=1.0)
 
 
 def slow(quick: bool) -> Iterator[Record]:
     """One node of four behind a slow link."""
-    mbit = [SLOW_MBIT if i == SLOW_NODE else MIDDLE for i in range(max(HELD_OUT))]
+    mbit = [SLOW_MBIT if i == SLOW_NODE else USUAL_MBIT for i in range(max(HELD_OUT))]
     with netbed.bed(*mbit) as nodes:
         yield lab2(nodes, "torch", SLOW_SIZES, seconds=BRIEF_S if quick else SECONDS)
 
@@ -112,14 +112,14 @@ def levels(quick: bool) -> Iterator[Record]:
     with netbed.bed(None) as nodes:
         yield lab2(nodes, "torch", SIZES, strategies=("ring",), ranks=2)
     for count, ranks in LEVELS[: 1 if quick else None]:
-        with netbed.bed(*[MIDDLE] * count) as nodes:
+        with netbed.bed(*[USUAL_MBIT] * count) as nodes:
             yield lab2(nodes, "torch", LARGE, strategies=ACROSS, ranks=ranks)
 
 
 def labs(quick: bool) -> Iterator[Record]:
     """Lab 3's data parallel training and Lab 4's split model, over two nodes, both frameworks."""
     for name, arms, settings in LABS:
-        with netbed.bed(*[MIDDLE] * 2) as nodes, tempfile.TemporaryDirectory() as made:
+        with netbed.bed(*[USUAL_MBIT] * 2) as nodes, tempfile.TemporaryDirectory() as made:
             out, before = Path(made) / "out", [node.counters() for node in nodes]
             chosen = [w for arm in arms for w in ("--arm", arm)]
             netbed.dualml_run(

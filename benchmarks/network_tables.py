@@ -27,9 +27,6 @@ ECHO = ("mccl",)
 LIMIT = 0.10
 #: Mbit/s of the table of bytes; the line above it counts all.
 BYTES_AT = 100
-#: Mbit/s of the table of predictions, with the smallest and the largest vector; the lines above it
-#: count all.
-SHOWN = (100, 500)
 COST = [Path(__file__).parents[1] / "docs" / f"cost{end}.md" for end in ("", ".zh")]
 
 
@@ -60,7 +57,7 @@ class Bytes:
 
     Attributes:
         worst: of any rank, sent or received, by how much payload and bytes expected differ.
-        more: the same with all headers, as a share of what was expected.
+        more: of any rank, by how much its interface's count with all headers exceeds that.
     """
 
     name: str
@@ -222,11 +219,11 @@ def predictions_table(told: Record, lang: str) -> str:
             median=percent(statistics.median(errors)), worst=percent(max(errors)),
             load=f"{load:.1f}",
         ))  # fmt: skip
-    sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in SHOWN}
+    sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in {c.rate for c in every}}
     rows = [
         [f"{c.rate:g}", str(c.n), f"`{c.name}`", size(c.nbytes), spread(c),
          milliseconds(c.predicted), percent(c.error, signed=True)]
-        for c in every if c.rate in SHOWN and c.nbytes in (min(sizes[c.rate]), max(sizes[c.rate]))
+        for c in every if c.nbytes in (min(sizes[c.rate]), max(sizes[c.rate]))
     ]  # fmt: skip
     align = ["--:", "--:", "---"] + ["--:"] * 4
     return "\n".join(lines) + "\n\n" + table(say["predictions_head"], align, rows)

@@ -21,7 +21,7 @@ from dualml.errors import UserError, nearest
 CGROUP = Path("/sys/fs/cgroup")
 #: Cores this process may use, as it found them: it may confine itself later (`pin`).
 USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-NVML_S = 20.0  # a driver may start its GPUs first
+NVML_S, SILENT = 20.0, threading.Event()  # a driver may start its GPUs first
 MOST_THREADS = 9999  # none of the libraries has as many
 #: Words of ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
@@ -240,11 +240,15 @@ def peak_memory_mb() -> float:
 
 def nvidia() -> tuple[tuple[Gpu, ...], str]:
     """GPUs and the newest CUDA the driver supports; empty without a driver or a GPU, and where the
-    driver does not answer within `NVML_S`."""
+    driver does not answer within `NVML_S`: it is not asked again."""
+    if SILENT.is_set():
+        return (), ""
     told: list[tuple[tuple[Gpu, ...], str]] = []
     asking = threading.Thread(target=lambda: told.append(_nvidia()), daemon=True)
     asking.start()
     asking.join(NVML_S)
+    if asking.is_alive():
+        SILENT.set()
     return told[0] if told else ((), "")
 
 
@@ -267,7 +271,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str]:
             )
             for gpu in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         )
-    except nvml.NVMLError:
+    except Exception:  # the driver's, or an answer that is none
         return (), ""
     finally:
         nvml.nvmlShutdown()

@@ -15,8 +15,9 @@ from dualml.launch import hosted
 from dualml.launch.hosted import Host
 from dualml.launch.supervise import Ended, supervise
 
-#: A launcher of ranks that are threads of one process, each with its connection.
 pytestmark = pytest.mark.system
+
+#: A launcher of ranks that are threads of one process, each with its connection.
 RANKS = """
 import json, socket, sys, threading, time
 path, wanted, started = sys.argv[1], sys.argv[-2], int(sys.argv[-1])

@@ -235,8 +235,11 @@ def test_a_driver_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) 
     library.nvmlInit = end.wait
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(machine, "NVML_S", 0.1)
+    monkeypatch.setattr(machine, "SILENT", threading.Event())
     assert machine.nvidia() == ((), "")
     end.set()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(1))
+    assert machine.nvidia() == ((), "")  # nobody waits twice
 
 
 def test_git_revision_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

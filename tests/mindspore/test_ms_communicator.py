@@ -32,8 +32,8 @@ from dualml_ms import rendezvous
 from dualml_ms.cluster import join
 
 LIMIT = 60.0
-#: From the end of the last rank, whatever its start took; left alone a scheduler stays for half a
-#: minute.
+#: Seconds after the end of the last rank within which all is gone; left alone a scheduler stays for
+#: half a minute.
 GONE = 15.0
 MARK = "DUALML_TEST_MARK"
 #: One rank: joins in a given way, does something and prints one line of JSON.
