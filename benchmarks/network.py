@@ -33,6 +33,8 @@ SECONDS, BRIEF_S = 4.0, 0.1
 #: Mbit/s → sizes, which take the link tens of milliseconds at least, and of which halves are more
 #: than a sender's buffer; what four ranks gather stays in memory that a process keeps (32 MB).
 RATES = {100: SIZES, 500: (2 * MB, 3 * MB, 4 * MB)}
+#: Shorter and longer ones, which no fit is from.
+OTHER_SIZES = {100: (8 * MB,), 500: (MB, 8 * MB)}
 USUAL_MBIT = 100
 FITTED, HELD_OUT = 2, (3, 4)  # nodes
 #: The slow one of four nodes, and what its link carries.
@@ -45,7 +47,7 @@ LABS = (
     ("lab3", ("one-node", "nodes-n2"), ()),
     ("lab4", ("course", "deep-gpipe"), ()),
 )
-PARTS = ("predictions", "mindspore", "slow", "levels", "labs")
+PARTS = ("predictions", "sizes", "mindspore", "slow", "levels", "labs")
 
 
 def lab2(
@@ -93,6 +95,15 @@ def predictions(quick: bool) -> Iterator[Record]:
             with netbed.bed(*[rate] * n) as nodes:
                 seconds = BRIEF_S if quick else SECONDS
                 yield lab2(nodes, "torch", RATES[rate], seconds=seconds)
+
+
+def sizes(quick: bool) -> Iterator[Record]:
+    """Three and four nodes, other sizes."""
+    for rate in (USUAL_MBIT,) if quick else OTHER_SIZES:
+        for n in HELD_OUT:
+            with netbed.bed(*[rate] * n) as nodes:
+                seconds = BRIEF_S if quick else SECONDS
+                yield lab2(nodes, "torch", OTHER_SIZES[rate], seconds=seconds)
 
 
 def mindspore(quick: bool) -> Iterator[Record]:
@@ -154,8 +165,8 @@ def main() -> None:
     if asked.write:
         write(known)
         return
-    parts = {"predictions": predictions, "mindspore": mindspore, "slow": slow, "levels": levels,
-             "labs": labs}  # fmt: skip
+    parts = {"predictions": predictions, "sizes": sizes, "mindspore": mindspore, "slow": slow,
+             "levels": levels, "labs": labs}  # fmt: skip
     content = {**known, "machine": machine(1)}
     try:
         for part in asked.only or PARTS:

@@ -219,6 +219,17 @@ def predictions_table(told: Record, lang: str) -> str:
             median=percent(statistics.median(errors)), worst=percent(max(errors)),
             load=f"{load:.1f}",
         ))  # fmt: skip
+    fitted = [c for c in cases if c["world_size"] == min(c["world_size"] for c in cases)]
+    other = list(checks([*fitted, *told["sizes"]]))
+    for rate, nbytes in sorted({(c.rate, c.nbytes) for c in other}):
+        of_size = [c for c in other if (c.rate, c.nbytes) == (rate, nbytes)]
+        errors = [abs(c.error) for c in of_size]
+        worst = max(of_size, key=lambda c: abs(c.error))
+        lines.append("- " + say["other_size"].format(
+            rate=f"{rate:g}", size=size(nbytes), count=len(errors),
+            within=sum(e <= LIMIT for e in errors), median=percent(statistics.median(errors)),
+            worst=percent(abs(worst.error)), name=worst.name, n=worst.n,
+        ))  # fmt: skip
     sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in {c.rate for c in every}}
     rows = [
         [f"{c.rate:g}", str(c.n), f"`{c.name}`", size(c.nbytes), spread(c),
@@ -273,7 +284,7 @@ TABLES = {
     "network-slow": (slow_table, ("predictions", "slow"), PAGES),
     "network-levels": (levels_table, ("predictions", "levels"), PAGES),
     "network-labs": (labs_table, ("labs",), PAGES),
-    "network": (predictions_table, ("predictions",), COST),
+    "network": (predictions_table, ("predictions", "sizes"), COST),
 }
 
 
