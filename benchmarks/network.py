@@ -173,7 +173,7 @@ def main() -> None:
             content[part] = []
             for number, case in enumerate(parts[part](asked.quick), start=1):
                 content[part].append(case)
-                asked.json.write_text(json.dumps(content, indent=1), "utf-8")
+                asked.json.write_text(json.dumps(content) + "\n", "utf-8")
                 print(part, number, flush=True)
     except netbed.NoBed as error:
         sys.exit(f"no network can be made here: {error}")

@@ -128,6 +128,13 @@ def checks(cases: Sequence[Record]) -> Iterator[Check]:
             yield Check(rate, n, name, nbytes, *spread, p.seconds)
 
 
+def of_other_sizes(told: Record) -> list[Check]:
+    """Of sizes that no fit is from, by the fits of the others."""
+    cases = told["predictions"]
+    least = min(c["world_size"] for c in cases)
+    return list(checks([*(c for c in cases if c["world_size"] == least), *told["sizes"]]))
+
+
 def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
     """With one slow node: the same measurement without it, and the check."""
     for case in told["slow"]:
@@ -207,28 +214,32 @@ def bytes_table(told: Record, lang: str) -> str:
                                   rows)  # fmt: skip
 
 
+def summary(found: Sequence[Check]) -> dict[str, Any]:
+    errors = [abs(c.error) for c in found]
+    return {
+        "count": len(errors),
+        "within": sum(e <= LIMIT for e in errors),
+        "median": percent(statistics.median(errors)),
+        "worst": percent(max(errors)),
+    }
+
+
 def predictions_table(told: Record, lang: str) -> str:
     say, cases = words(lang)["network"], told["predictions"]
     every = list(checks(cases))
     lines = []
     for rate, n in sorted({(c.rate, c.n) for c in every}):
-        errors = [abs(c.error) for c in every if (c.rate, c.n) == (rate, n)]
+        found = [c for c in every if (c.rate, c.n) == (rate, n)]
         load = max(max(c["load"]) for c in cases if (c["mbit"][0], c["world_size"]) == (rate, n))
         lines.append("- " + say["held_out"].format(
-            rate=f"{rate:g}", n=n, count=len(errors), within=sum(e <= LIMIT for e in errors),
-            median=percent(statistics.median(errors)), worst=percent(max(errors)),
-            load=f"{load:.1f}",
+            **summary(found), rate=f"{rate:g}", n=n, load=f"{load:.1f}",
         ))  # fmt: skip
-    fitted = [c for c in cases if c["world_size"] == min(c["world_size"] for c in cases)]
-    other = list(checks([*fitted, *told["sizes"]]))
+    other = of_other_sizes(told)
     for rate, nbytes in sorted({(c.rate, c.nbytes) for c in other}):
-        of_size = [c for c in other if (c.rate, c.nbytes) == (rate, nbytes)]
-        errors = [abs(c.error) for c in of_size]
-        worst = max(of_size, key=lambda c: abs(c.error))
+        found = [c for c in other if (c.rate, c.nbytes) == (rate, nbytes)]
+        worst = max(found, key=lambda c: abs(c.error))
         lines.append("- " + say["other_size"].format(
-            rate=f"{rate:g}", size=size(nbytes), count=len(errors),
-            within=sum(e <= LIMIT for e in errors), median=percent(statistics.median(errors)),
-            worst=percent(abs(worst.error)), name=worst.name, n=worst.n,
+            **summary(found), rate=f"{rate:g}", size=size(nbytes), name=worst.name, n=worst.n,
         ))  # fmt: skip
     sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in {c.rate for c in every}}
     rows = [

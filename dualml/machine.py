@@ -21,7 +21,8 @@ from dualml.errors import UserError, nearest
 CGROUP = Path("/sys/fs/cgroup")
 #: Cores this process may use, as it found them: it may confine itself later (`pin`).
 USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-NVML_S, SILENT = 20.0, threading.Event()  # a driver may start its GPUs first
+NVML_S = 20.0  # to answer: a driver may start its GPUs first
+SILENT = threading.Event()  # it did not
 MOST_THREADS = 9999  # none of the libraries has as many
 #: Words of ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
@@ -243,13 +244,22 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
     driver does not answer within `NVML_S`: it is not asked again."""
     if SILENT.is_set():
         return (), ""
-    told: list[tuple[tuple[Gpu, ...], str]] = []
-    asking = threading.Thread(target=lambda: told.append(_nvidia()), daemon=True)
-    asking.start()
-    asking.join(NVML_S)
-    if asking.is_alive():
+    from concurrent.futures import Future
+
+    answer: Future[tuple[tuple[Gpu, ...], str]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(_nvidia())
+        except BaseException as error:  # raised where it was asked
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answer.result(NVML_S)
+    except TimeoutError:
         SILENT.set()
-    return told[0] if told else ((), "")
+        return (), ""
 
 
 def _nvidia() -> tuple[tuple[Gpu, ...], str]:
@@ -271,7 +281,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str]:
             )
             for gpu in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         )
-    except Exception:  # the driver's, or an answer that is none
+    except nvml.NVMLError:
         return (), ""
     finally:
         nvml.nvmlShutdown()
