@@ -27,11 +27,11 @@ STRATEGIES = (
 )  # fmt: skip
 MB = 2**20
 SIZES, LARGE = (MB, 2 * MB, 4 * MB), (MB, 4 * MB)
-#: Of repetitions of one measurement, of which there are three at least: the first ones also take
-#: memory that no tensor had before, half as long again where four ranks gather 4 MB.
+#: Of repetitions of one measurement, of which there are three at least; the first ones take longer,
+#: half as long again where four ranks gather 4 MB.
 SECONDS, BRIEF_S = 4.0, 0.1
 #: Mbit/s → sizes, which take the link tens of milliseconds at least, and of which halves are more
-#: than a sender's buffer; what four ranks gather stays in memory that a process keeps (32 MB).
+#: than a sender's buffer.
 RATES = {100: SIZES, 500: (2 * MB, 3 * MB, 4 * MB)}
 #: Shorter and longer ones, which no fit is from.
 OTHER_SIZES = {100: (8 * MB,), 500: (MB, 8 * MB)}
