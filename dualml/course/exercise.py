@@ -68,6 +68,13 @@ class Answer:
     seconds: float = 0.0
 
 
+class NotJudged(Exception):
+    """The machine failed, not the student: a full disk, a killed server, no memory left.
+
+    Its text says what; whoever grades marks the submission as not graded and tries again later.
+    """
+
+
 class Requirement:
     """One thing that a file has to do right.
 
