@@ -1,0 +1,89 @@
+"""What tests of doors share: a door is whatever strangers, other machines or other people's files
+come in by. Each is given drawn input that nobody meant, and must answer in a line, in time, in
+little memory, and without a trace outside of its own folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+#: Of one case: seconds, and of all together: bytes of memory that stay.
+MOST_S, MOST_BYTES = 10.0, 256 * 2**20
+
+
+def cases(ordinary: int, thorough: int) -> pytest.MarkDecorator:
+    """Run a test with its argument ``count`` so many times: in every run, and under ``--slow``."""
+    slow = pytest.mark.slow(f"{thorough} cases more of the same kind")
+    more = pytest.param(thorough, marks=[slow, pytest.mark.timeout(1800)])
+    return pytest.mark.parametrize("count", [ordinary, more])
+
+
+def try_cases(count: int, case: Callable[[Callable[..., Any]], None]) -> None:
+    """Call ``case(draw)`` with ``count`` draws, the same ones in every run.
+
+    Raises:
+        AssertionError: a case took too long, or all of them keep too much memory.
+    """
+    before = resident()
+
+    @seed(count)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.data())
+    def one_case(data: Any) -> None:
+        begin = time.monotonic()
+        case(data.draw)
+        took = time.monotonic() - begin
+        assert took < MOST_S, f"a case took {took:.1f} s"
+
+    with no_tracebacks():
+        one_case()
+    assert resident() - before < MOST_BYTES
+
+
+@contextlib.contextmanager
+def no_tracebacks() -> Iterator[None]:
+    """Fail where a thread ends by an exception: it would be printed into somebody's terminal."""
+    found, usual = list[str](), threading.excepthook
+
+    def note(ended: threading.ExceptHookArgs) -> None:
+        found.append("".join(traceback.format_exception(ended.exc_value))[-3000:])
+
+    threading.excepthook = note
+    try:
+        yield
+    finally:
+        threading.excepthook = usual
+    assert not found, found[0]
+
+
+def entries(folder: Path, *without: Path) -> dict[str, tuple[int, int]]:
+    """Everything below a folder with size and time of its last change, to see that nothing was
+    written there; what lies below ``without`` does not count."""
+    return {
+        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir() and not any(path.is_relative_to(other) for other in without)
+    }
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now; 0 where the system does not say."""
+    if sys.platform != "linux":
+        return 0
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
