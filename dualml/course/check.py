@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dualml.course.exercise import RIGHT, Answer, Call, File, Flags, Requirement, Trouble
+from dualml.course.isolation.client import available
+from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.source import Problem, examine
@@ -52,6 +54,7 @@ def check(
     seconds: float = CALL_S,
     done: Callable[[int, int], None] = lambda done, total: None,
     over: Callable[[], bool] = lambda: False,
+    isolation: Isolation | None = None,
 ) -> Checked:
     """Run a student's file on drawn inputs and judge what it gives.
 
@@ -62,6 +65,10 @@ def check(
         seconds: that one call may take.
         done: called with the number of calls that are over, and of all.
         over: whether nobody waits for the judgement any more; what it then says is nothing.
+        isolation: what is around the student's code; else walls where the machine has them.
+
+    Raises:
+        NotJudged: the machine is at fault, not the student.
     """
     wanted = [r for r in file.requirements if chosen(r)]
     problems = examine(path, file)
@@ -81,7 +88,8 @@ def check(
         count[0] = min(count[0] + 1, len(asked))  # some are asked twice
         done(count[0], len(asked))
 
-    sandbox = Sandbox(file, path, seconds, over)
+    around = isolation or available(file.backend)
+    sandbox = Sandbox(file, path, seconds, over, around)
     answers = sandbox.answers([call for _, call in asked], one)
     judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
     try_again(judgements, asked, sandbox)

@@ -105,16 +105,6 @@ def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
         return []
 
 
-def together(comm: Any) -> None:
-    """Every rank has made this call: none is gone while another one still waits for it, and none
-    that left something out is waited for in vain.
-
-    Raises:
-        CommunicationError: a rank is elsewhere; it is said where each of them is.
-    """
-    comm._meet("the end of the call")
-
-
 def fresh_state() -> bytes:
     """NumPy's global generator, moved on: whoever seeds it as in an earlier call does not bring it
     back to where it is."""

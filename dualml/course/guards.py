@@ -1,33 +1,35 @@
-"""What a student's code may not do in its process, and how that is noticed.
+"""What a student's code should not do in its process, and how that is said to the student.
 
 Python tells an audit hook of files, processes, sockets and imports before they happen (PEP 578);
-one that a function of the student's file is the cause of is refused unless it is allowed. The
-limits of the system (`resource`) hold for memory, files and processor time whatever the cause.
-
-This stops mistakes and simple tricks. It is no sandbox: code that calls the system by itself (with
-ctypes' memory, say) passes. Code of people whom nobody knows belongs into a container.
+one that a function of the student's file is the cause of is refused unless it is allowed, with its
+line. It is a guide, no wall: whoever means to passes it. The walls are `dualml.course.isolation`;
+where a machine has none, this and the limits of the system are all there is.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
-import ipaddress
 import os
-import resource
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-#: Bytes of memory beyond what the framework has taken, of one file, and of all that is printed.
-MEMORY, FILE = 2 << 30, 32 << 20
-#: Events that start a process or end another one, or look into the memory of this one.
+#: Modules of the frameworks in which nothing but a ready-made optimizer lies.
+OWN_MODULE = re.compile(
+    r"(torch\.optim|mindspore\.(nn|mint|experimental)\.optim)\.(?!optimizer|lr_scheduler|swa_utils)\w+"
+)
+#: The file that code which refuses to work is said to be in.
+GUTTED = "<ready-made>"
+#: Events that start a process, end another one, reach a network, or look into memory.
 REFUSED = {
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill",
     "os.killpg", "subprocess.Popen", "pty.spawn", "signal.pthread_kill", "ctypes.dlopen",
-    "sys.addaudithook", "builtins.input", "builtins.breakpoint",
+    "sys.addaudithook", "builtins.input", "builtins.breakpoint", "socket.__new__",
 }  # fmt: skip
 #: Events with a path that would be changed, and which of their arguments it is.
 CHANGES = {
@@ -35,7 +37,7 @@ CHANGES = {
     "os.symlink": (1,), "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,),
     "shutil.rmtree": (0,), "shutil.move": (0, 1), "shutil.copyfile": (1,),
 }  # fmt: skip
-WATCHED = {"open", "socket.connect", "socket.bind", *REFUSED, *CHANGES}
+WATCHED = {"open", *REFUSED, *CHANGES}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -46,12 +48,17 @@ class Forbidden(RuntimeError):
 class Guard:
     """The audit hook.
 
+    Attributes:
+        current: that of this process.
+
     Args:
         files: names of the student's files, whole.
         folder: where they may write.
         secret: folders whose files they may not read: our solutions.
         banned: dotted names of modules that they may not import.
     """
+
+    current: Guard | None = None
 
     def __init__(
         self, files: Sequence[str], folder: Path, secret: Sequence[Path], banned: Sequence[str]
@@ -62,7 +69,15 @@ class Guard:
         self.first: tuple[str, int] | None = None  # what was refused first, and on which line
         self.busy = False
 
+    def line(self) -> int:
+        """Return the line of the student's files that is at work; 0 where none is."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename not in self.files:
+            frame = frame.f_back
+        return frame.f_lineno if frame is not None else 0
+
     def install(self) -> None:
+        Guard.current = self
         sys.addaudithook(self.hook)
         sys.meta_path.insert(0, self)
         imported, by_name = builtins.__import__, importlib.import_module
@@ -121,7 +136,7 @@ class Guard:
     def reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
         """Why it is refused; None where it is allowed."""
         if event in REFUSED:
-            return {"builtins.input": "input()"}.get(event, event)
+            return {"builtins.input": "input()", "socket.__new__": "socket"}.get(event, event)
         if event in CHANGES:
             for position in CHANGES[event]:
                 path = arguments[position] if position < len(arguments) else None
@@ -137,9 +152,7 @@ class Guard:
             whole = self.whole(path)
             hidden = any(whole.is_relative_to(folder) for folder in self.secret)
             return f"read {os.fsdecode(path)}" if hidden else None
-        address = arguments[1] if len(arguments) > 1 else None
-        host = address[0] if isinstance(address, tuple) and address else "127.0.0.1"
-        return None if loopback(str(host)) else f"{event} {host}"
+        return None
 
     def whole(self, path: Any) -> Path:
         return Path(os.path.realpath(os.fsdecode(path)))
@@ -162,47 +175,82 @@ def above(count: int) -> FrameType | None:
         return None
 
 
-def loopback(host: str) -> bool:
-    if host in ("localhost", ""):
-        return host != ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def gut(names: Sequence[str]) -> None:
+    """Let the classes and functions of these dotted names, where they are, refuse to work.
 
-
-def limit(seconds: float, memory: int = MEMORY) -> None:
-    """Bound what the system gives this process from now on."""
-    taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
-    spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    cpu = int(spent + seconds * (os.cpu_count() or 1)) + 5
-    for kind, most in (
-        (resource.RLIMIT_AS, taken + memory),
-        (resource.RLIMIT_FSIZE, FILE),
-        (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(kind)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, hard))
-
-
-def ready_made(modules: Mapping[str, Any], names: Sequence[str], refuse: Any) -> None:
-    """Let the classes and functions of these dotted names, where they are, call ``refuse`` instead
-    of doing what they do."""
+    Their code is replaced in place, so that it is gone for whoever holds them, by whatever name; so
+    is that of all other functions of an optimizer's own module, on which they stand. What is
+    compiled has no code: it is replaced under its name alone.
+    """
     for dotted in names:
         parent, _, name = dotted.rpartition(".")
-        holder = modules.get(parent)
-        if holder is not None and hasattr(holder, name):
-            found = getattr(holder, name)
-            if isinstance(found, type):
-                found.__init__ = stopped(dotted, refuse)  # type: ignore[misc]
-            else:
-                setattr(holder, name, stopped(dotted, refuse))
+        holder = sys.modules.get(parent)
+        found = getattr(holder, name, None)
+        if found is None:
+            continue
+        if isinstance(found, type):
+            gut_class(found, dotted)
+            found.__init__ = stopped(dotted)  # type: ignore[misc]
+        elif isinstance(found, FunctionType):
+            gut_function(found, dotted)
+        else:
+            setattr(holder, name, stopped(dotted))
+        module = getattr(found, "__module__", None) or ""
+        if OWN_MODULE.fullmatch(module):
+            for value in list(vars(sys.modules[module]).values()):
+                if getattr(value, "__module__", None) != module:
+                    continue
+                if isinstance(value, type):
+                    gut_class(value, dotted)
+                elif isinstance(value, FunctionType):
+                    gut_function(value, dotted)
 
 
-def stopped(dotted: str, refuse: Any) -> Any:
+def gut_class(found: type, dotted: str) -> None:
+    """Replace the code of all methods of a class."""
+    for value in list(vars(found).values()):
+        value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        value = value.fget if isinstance(value, property) else value
+        if isinstance(value, FunctionType):
+            gut_function(value, dotted)
+
+
+def gut_function(function: FunctionType, dotted: str) -> None:
+    """Replace the code of a function, or, of a wrapper, whose code has to have its cells, that of
+    the functions in them."""
+    pending, seen = [function], set[int]()
+    while pending:
+        function = pending.pop()
+        if id(function) in seen or function.__code__.co_filename == GUTTED:
+            continue
+        seen.add(id(function))
+        if function.__closure__ is None:
+            replace_code(function, dotted)
+            continue
+        for cell in function.__closure__:
+            with contextlib.suppress(ValueError):  # an empty one
+                if isinstance(cell.cell_contents, FunctionType):
+                    pending.append(cell.cell_contents)
+
+
+def replace_code(function: FunctionType, dotted: str) -> None:
+    """Let a function refuse to work."""
+    code = compile(f"def f(*a, **k): _refuse_ready_made({dotted!r})", GUTTED, "exec")
+    function.__globals__["_refuse_ready_made"] = refuse_ready_made
+    function.__code__ = next(c for c in code.co_consts if isinstance(c, CodeType))
+
+
+def stopped(dotted: str) -> Any:
+    """Return a function that refuses to do what ``dotted`` does."""
+
     def stop(*arguments: Any, **options: Any) -> None:
-        refuse(dotted)
+        refuse_ready_made(dotted)
 
     return stop
+
+
+def refuse_ready_made(dotted: str) -> None:
+    """Refuse what an exercise asks the student to write."""
+    if Guard.current is None:
+        raise Forbidden(dotted)
+    Guard.current.refuse(dotted, Guard.current.line())

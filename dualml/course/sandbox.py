@@ -1,33 +1,34 @@
-"""Runs a student's file: limited processes in a folder of their own, ended whatever happens."""
+"""Runs a student's file behind walls, call by call, and says what came of each call."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dualml.backend import backends
-from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
-from dualml.course.forbidden import BANNED, READY_MADE
-from dualml.course.source import legible
-from dualml.files import write_json
-from dualml.launch.process import Launch
-from dualml.launch.supervise import SECONDARY, died, supervise
-from dualml.machine import python
+from dualml.course.exercise import Answer, Arrays, Call, File, NotJudged, Trouble
+from dualml.course.forbidden import BANNED
+from dualml.course.isolation.client import cell, drive_of
+from dualml.course.isolation.detect import Isolation, wanted
+from dualml.course.source import decoded, legible
+from dualml.messages import Header, number_of
 
-#: Seconds that one call may take, and that the process may take beyond it to say so.
-CALL_S, LATE_S = 10.0, 3.0
+#: Seconds that one call may take.
+CALL_S = 10.0
+#: Seconds between two messages of the warden: loading the file on a busy machine, or a call.
+SILENT_S = 90.0
 #: A process that a call has ended is started again for the others, so many times.
 AGAIN = 8
-#: Bytes of a file that is taken for a program.
-SOURCE = 1 << 20
-CORE = ("numpy", "dualml.course.guards", "dualml.launch.child")
+#: Of the programs that lie beside a student's file and go with it: bytes of one, of all, how many.
+SOURCE, SOURCES, MOST = 1 << 20, 8 << 20, 200
+#: Kinds of calls whose ranks reach one another by the framework's own means.
+NETWORKED = frozenset({"remote"})
+#: Errors of ranks that waited in vain for another one.
+SECONDARY = "CommunicationError"
 
 
 @dataclass
@@ -39,35 +40,39 @@ class Sandbox:
         source: the student's file; others beside it that end in ``.py`` go with it.
         seconds: of one call.
         over: whether nobody waits for an answer any more.
+        isolation: what is around it.
+        real: ranks get the framework's own communicator, for measurements; without walls.
     """
 
     exercise: File
     source: Path
     seconds: float = CALL_S
     over: Callable[[], bool] = lambda: False
+    isolation: Isolation = field(default_factory=wanted)
+    real: bool = False
     printed: str = field(default="", init=False)
 
     def answers(
         self, calls: Sequence[Call], done: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """What comes of each call; ``done`` after each of them."""
+        """Return what comes of each call; ``done`` is called after each of them.
+
+        Raises:
+            NotJudged: the machine is at fault.
+        """
         out: dict[int, Answer] = {}
         hung: dict[str, Answer] = {}  # a function that never came back would not another time
-        doubted: set[int] = set()
-        for ranks in sorted({call.ranks for call in calls}):
-            left = [n for n, call in enumerate(calls) if call.ranks == ranks]
+        for ranks, network in sorted({group_of(call) for call in calls}):
+            left = [n for n, call in enumerate(calls) if group_of(call) == (ranks, network)]
             for _ in range(AGAIN):
                 out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung}
                 left = [n for n in left if n not in out]
                 if not left or self.over():
                     break
-                attempted = self.attempt([calls[n] for n in left], ranks, done)
+                attempted = self.attempt([calls[n] for n in left], ranks, network, done)
                 found = {left[n]: answer for n, answer in attempted.items()}
-                # A busy machine makes ranks wait, too: it is believed when it happens again.
-                first = {n for n, a in found.items() if waited(a) and n not in doubted}
-                doubted |= first
-                out |= {n: answer for n, answer in found.items() if n not in first}
-                hung |= {calls[n].target: a for n, a in out.items() if late(a) or waited(a)}
+                out |= found
+                hung |= {calls[n].target: a for n, a in found.items() if late(a) or waited(a)}
                 left = [n for n in left if n not in out]
             # Whatever ended so many calls of a function would have ended the others of it, too.
             ended = {calls[n].target: a for n, a in out.items() if a.trouble is not None}
@@ -76,94 +81,72 @@ class Sandbox:
         return [out[n] for n in range(len(calls))]
 
     def attempt(
-        self, calls: Sequence[Call], ranks: int, done: Callable[[], None]
+        self, calls: Sequence[Call], ranks: int, network: bool, done: Callable[[], None]
     ) -> dict[int, Answer]:
-        """What comes of the calls until one of them ends the process."""
-        with tempfile.TemporaryDirectory(prefix="dualml-") as temporary:
-            folder = Path(temporary)
-            launches = self.prepare(folder, calls, ranks)
-            heard = Heard(ranks, done)
-            limit = self.seconds + LATE_S
-            first = 30.0  # joining the others, too
-            longest = max(limit, first)
-            ended = supervise(launches, heard, limit=longest, silence=longest, over=self.over)
-            self.printed = last(folder / "printed0")
-            found = {
-                n: self.collect(folder, n, call, heard)
-                for n, call in enumerate(calls)
-                if heard.over(n)
-            }
-            if heard.imported is not None:
-                whole = self.placed(heard.imported)
-                return {n: Answer(trouble=whole) for n in range(len(calls))}
-            if heard.now is not None and heard.now not in found:
-                slow = "longer" in (ended.reason or "") or "silent" in (ended.reason or "")
-                kind = "timeout" if slow or ended.reason else "died"
-                why = died(ended.code) if kind == "died" and ended.code else ""
-                found[heard.now] = Answer(trouble=Trouble(kind, why, rank=ended.rank))
-            elif heard.now is None and (ended.code or ended.reason):
-                result = ended.results.get(ended.rank, {})
-                why = str(result.get("reason") or ended.reason or died(ended.code))
-                return {n: Answer(trouble=Trouble("died", why)) for n in range(len(calls))}
+        """Return what comes of the calls until one of them ends the processes."""
+        found: dict[int, Answer] = {}
+        with cell(self.exercise.backend, ranks, self.isolation, network) as group:
+            group.begin(self.job(calls, ranks), self.files(), [message_of(call) for call in calls])
+            for header, arrays in group.messages(SILENT_S, self.over):
+                number = number_of(header, "call", -1, len(calls) - 1)
+                answer = self.answer(header, arrays, ranks)
+                if number < 0:
+                    if answer.trouble is not None:
+                        return dict.fromkeys(range(len(calls)), answer)
+                    continue
+                found[number] = answer
+                done()
+            self.printed = group.tail(0)
+        said = any(answer.trouble is not None for answer in found.values())
+        if len(found) < len(calls) and not said and not self.over():
+            raise NotJudged("the process that looks after the ranks has ended")
         return found
 
-    def prepare(self, folder: Path, calls: Sequence[Call], ranks: int) -> list[Launch]:
-        """The folder of the processes, and how each of them is started."""
-        for name in ("in", "out", "work", "board"):
-            (folder / name).mkdir()
-        for path in self.source.parent.rglob("*.py"):
-            target = folder / "work" / path.relative_to(self.source.parent)
-            if path.is_file() and path.stat().st_size <= SOURCE and len(target.parts) < 20:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
-        for number, call in enumerate(calls):
-            for rank, arrays in enumerate(call.arrays):
-                plain: dict[str, Any] = dict(arrays)
-                np.savez(folder / "in" / f"{number}.{rank}.npz", **plain)
-        backend = self.exercise.backend
-        info = backends()[backend or "numpy"]
-        drive = f"{info.package}.course.drive" if backend else "dualml.course.drive"
-        job = {
-            "backend": info.name,
-            "drive": drive,
+    def job(self, calls: Sequence[Call], ranks: int) -> dict[str, Any]:
+        """Return what a rank has to know of all calls."""
+        return {
+            "backend": self.exercise.backend or "numpy",
+            "drive": drive_of(self.exercise.backend),
             "file": self.source.name,
             "size": ranks,
             "comm": any(call.options.get("comm") for call in calls),
-            # Comparing what the ranks ask for takes longer than what they ask for.
-            "check": not any(call.options.get("unchecked") for call in calls),
+            "real": self.real,
             "seconds": self.seconds,
+            "total": self.seconds * (len(calls) + 1),
             "banned": BANNED,
-            "ready_made": READY_MADE.get(backend, []),
-            "calls": [
-                {"kind": c.kind, "target": c.target, "options": dict(c.options), "ranks": c.ranks}
-                for c in calls
-            ],
         }
-        write_json(folder / "job.json", job)
-        environ = {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1"}
-        return [
-            Launch(
-                python("-m", "dualml.course.student", str(folder), str(rank)),
-                environ,
-                folder / f"rank{rank}.log",
-                (*info.preload, *CORE, *((drive,) if info.preload else ())),
-            )
-            for rank in range(ranks)
-        ]
 
-    def collect(self, folder: Path, number: int, call: Call, heard: Heard) -> Answer:
-        """The answer to a call that is over."""
-        if (trouble := heard.troubles.get(number)) is not None:
-            return Answer(trouble=self.placed(trouble))
-        arrays: list[Arrays] = []
-        try:
-            for rank in range(call.ranks):
-                path = folder / "out" / f"{number}.{rank}.npz"
-                with np.load(path, allow_pickle=False) as stored:
-                    arrays.append({name: stored[name] for name in stored.files})
-        except (OSError, ValueError, KeyError) as error:
-            return Answer(trouble=Trouble("died", str(error)))
-        return Answer(arrays, seconds=heard.seconds.get(number, 0.0))
+    def files(self) -> dict[str, Any]:
+        """Return the student's programs as UTF-8, by their place beside the file that is judged."""
+        home, total = self.source.parent, 0
+        kept: dict[str, Any] = {}
+        for path in sorted(home.rglob("*.py"), key=lambda p: (p != self.source, len(p.parts), p)):
+            name = str(path.relative_to(home))
+            if path.is_symlink() or not path.is_file() or not name.isprintable() or len(name) > 150:
+                continue
+            size = path.stat().st_size
+            if size > SOURCE or total + size > SOURCES or len(kept) >= MOST:
+                continue
+            with contextlib.suppress(ValueError, SyntaxError, LookupError, OSError):
+                text = without_coding(decoded(path)).encode()
+                kept[name] = np.frombuffer(text, np.uint8)
+                total += size
+        return kept
+
+    def answer(self, header: Header, arrays: Mapping[str, Any], ranks: int) -> Answer:
+        """Return what the warden says came of a call."""
+        troubles = [
+            Trouble(str(kind), str(message), "", int(line), "", int(rank))
+            for rank, kind, message, line in header.get("troubles", [])
+        ]
+        if troubles:
+            return Answer(trouble=self.placed(min(troubles, key=steps_from_cause)))
+        by_rank: list[dict[str, Any]] = [{} for _ in range(ranks)]
+        for name, a in arrays.items():
+            rank, _, rest = name.partition("/")
+            by_rank[int(rank)][rest] = a
+        whole: list[Arrays] = list(by_rank)
+        return Answer(whole, seconds=float(header.get("seconds", 0.0)))
 
     def placed(self, trouble: Trouble) -> Trouble:
         """With the text of its line."""
@@ -172,64 +155,42 @@ class Sandbox:
         return replace(trouble, file=self.source.name, text=text)
 
 
+def group_of(call: Call) -> tuple[int, bool]:
+    """Return how many ranks a call needs, and whether they need a network."""
+    return call.ranks, call.kind in NETWORKED
+
+
+def message_of(call: Call) -> tuple[Header, Arrays]:
+    """Return a call as the warden is told of it."""
+    header = {"kind": call.kind, "target": call.target, "options": dict(call.options)}
+    arrays = {f"{r}/{name}": a for r, own in enumerate(call.arrays) for name, a in own.items()}
+    return header, arrays
+
+
+def without_coding(text: str) -> str:
+    """Return a program that is read as UTF-8 now, whatever its first lines say of its coding."""
+    first = text.split("\n", 2)
+    for n, line in enumerate(first[:2]):
+        if line.lstrip().startswith("#") and "coding" in line:
+            first[n] = "#"
+    return "\n".join(first)
+
+
 def late(answer: Answer) -> bool:
     return answer.trouble is not None and answer.trouble.kind == "timeout"
 
 
 def waited(answer: Answer) -> bool:
-    """Whether a rank waited for another one in vain, or lost it."""
+    """Whether a rank waited for another one until its time was over."""
     trouble = answer.trouble
-    return trouble is not None and trouble.kind == SECONDARY and "disagree" not in trouble.message
-
-
-class Heard:
-    """What the processes say."""
-
-    def __init__(self, ranks: int, done: Callable[[], None]) -> None:
-        self.ranks, self.done = ranks, done
-        self.now: int | None = None
-        self.finished: dict[int, set[int]] = {}
-        self.troubles: dict[int, Trouble] = {}
-        self.seconds: dict[int, float] = {}
-        self.imported: Trouble | None = None
-
-    def __call__(self, rank: int, event: dict[str, Any]) -> None:
-        name, number = event.get("event"), event.get("call")
-        if name == "trial":
-            self.now = max(int(number or 0), -1 if self.now is None else self.now)
-        elif name in ("answer", "trouble") and isinstance(number, int):
-            if name == "trouble":
-                trouble = Trouble(
-                    str(event.get("kind")), str(event.get("message")), "",
-                    int(event.get("line") or 0), "", rank,
-                )  # fmt: skip
-                if number < 0:
-                    self.imported = trouble
-                    return
-                known = self.troubles.get(number)
-                if known is None or steps_from_cause(trouble) < steps_from_cause(known):
-                    self.troubles[number] = trouble
-            self.finished.setdefault(number, set()).add(rank)
-            self.seconds[number] = float(event.get("seconds", 0.0))
-            if self.over(number):
-                self.done()
-
-    def over(self, number: int) -> bool:
-        """Whether every rank has answered it, or one of them has failed."""
-        return number in self.troubles or len(self.finished.get(number, ())) == self.ranks
+    return (
+        trouble is not None and trouble.kind == SECONDARY and "for another rank" in trouble.message
+    )
 
 
 def steps_from_cause(trouble: Trouble) -> int:
-    """How far a rank's error is from what is wrong: an error of its own, one that it waited into,
-    one that another rank's end has left."""
-    if "is gone" in trouble.message:
-        return 2
-    return int(trouble.kind == SECONDARY)
-
-
-def last(log: Path, size: int = 4000) -> str:
-    """The end of what was printed."""
-    with contextlib.suppress(OSError), log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - size))
-        return stream.read().decode("utf-8", "replace")
-    return ""
+    """How far a rank's error is from what is wrong: an error of its own, the end of its process,
+    one that it waited into."""
+    if trouble.kind == "died":
+        return 1
+    return 2 if trouble.kind == SECONDARY else 0

@@ -21,6 +21,18 @@ from dualml_ms.course.drive_memory import zero as zero
 from dualml_ms.course.drive_methods import scaler as scaler
 
 Arrays = Mapping[str, Any]
+
+
+def to_array(x: Any) -> Any:
+    """Return a copy of a tensor as an array."""
+    return x.asnumpy().copy() if hasattr(x, "asnumpy") else np.array(x)
+
+
+def to_tensor(a: Any, like: Any) -> ms.Tensor:
+    """Return an array as a tensor of the type of ``like``."""
+    return ms.Tensor(np.array(a)).astype(like.dtype)
+
+
 MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 

@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
+from dualml.course.tally import ALLOWED
 from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
@@ -57,7 +58,7 @@ def stages(
     for step in range(1, options["steps"] + 1):
         x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None
                 for n in "xy")  # fmt: skip
-        given = Watched(comm, ("exchange",))
+        given = Watched(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]
         )
@@ -72,11 +73,10 @@ def layer(
 ) -> Arrays:
     """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    watched = Watched(comm, ("all_reduce", "all_gather", "broadcast"))
+    watched = Watched(comm, ALLOWED["layer"])
     w, b, x, g = (ms.Tensor(arrays[n]) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)
-    forward = watched.notes()["all_reduce"]
+    comm.mark("forward")
     found = {"y": y, "x": made.backward(g), "weight": made.weight_grad, "bias": made.bias_grad}
-    out = {n: t.asnumpy().copy() for n, t in found.items()}
-    return out | {"forward": forward, "backward": watched.notes()["all_reduce"]}
+    return {n: t.asnumpy().copy() for n, t in found.items()}

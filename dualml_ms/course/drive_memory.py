@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 
-from dualml.course.memory.rules import COLLECTIVES
+from dualml.course.tally import ALLOWED
 from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
@@ -16,17 +16,15 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/parameters``: after update 3; ``m``, ``v``: at its end; ``sent/NAME``: the elements that
-    the last update hands to a collective."""
+    """``3/parameters``: after update 3; ``m``, ``v``: at its end."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     parameters = ms.Parameter(ms.Tensor(arrays["p"]), name="parameters")
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
-    watched = Watched(comm, COLLECTIVES)
+    watched = Watched(comm, ALLOWED["zero"])
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        watched.notes()
+        comm.mark("update")
         opt.step(ms.Tensor(arrays[f"g/{step}"]))
         out[f"{step}/parameters"] = parameters.asnumpy().copy()
-    out |= {n: getattr(opt, n).asnumpy().copy() for n in ("m", "v") if hasattr(opt, n)}
-    return out | {f"sent/{n}": e for n, e in watched.notes().items()}
+    return out | {n: getattr(opt, n).asnumpy().copy() for n in ("m", "v") if hasattr(opt, n)}

@@ -57,9 +57,14 @@ def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
     return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
-def plain(x: Any) -> Any:
-    """A tensor as an array."""
-    return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+def to_array(x: Any) -> Any:
+    """Return a copy of a tensor as an array."""
+    return x.detach().cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x)
+
+
+def to_tensor(a: Any, like: Any) -> torch.Tensor:
+    """Return an array as a tensor of the type of ``like``."""
+    return torch.from_numpy(np.array(a)).to(like.dtype)
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml.course.tally import ALLOWED
 from dualml.course.watched import Watched
 from dualml_torch.course.drive_lab3 import Descent
 
@@ -38,7 +39,7 @@ def stages(
     for step in range(1, options["steps"] + 1):
         x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
                 for n in "xy")  # fmt: skip
-        given = Watched(comm, ("exchange",))
+        given = Watched(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given,
             stage,
@@ -59,11 +60,10 @@ def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
-    watched = Watched(comm, ("all_reduce", "all_gather", "broadcast"))
+    watched = Watched(comm, ALLOWED["layer"])
     w, b, x, g = (torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)
-    forward = watched.notes()["all_reduce"]
+    comm.mark("forward")
     found = {"y": y, "x": made.backward(g), "weight": made.weight_grad, "bias": made.bias_grad}
-    out = {n: t.detach().numpy().copy() for n, t in found.items()}
-    return out | {"forward": forward, "backward": watched.notes()["all_reduce"]}
+    return {n: t.detach().numpy().copy() for n, t in found.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +13,35 @@ import torch.distributed.rpc as rpc
 
 from dualml_torch.course.drive_lab3 import Descent
 from dualml_torch.course.drive_lab4 import parameters
-from dualml_torch.rpc_agent import name_of, start
+
+with warnings.catch_warnings():
+    # Every functional optimizer is compiled at the import, from source that is hidden afterwards.
+    warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+    import torch.distributed.optim
 
 Arrays = Mapping[str, Any]
 STAGES = (1, 2)
+#: Seconds that a call to another rank may take.
+CALL_S = 5.0
+
+
+def name_of(rank: int) -> str:
+    return f"rank{rank}"
+
+
+def start(comm: Any) -> None:
+    """Start this rank's agent of `torch.distributed.rpc`; the ranks reach one another over the
+    loopback interface that they share with nobody."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = int(comm.broadcast(torch.tensor(door.getsockname()[1])))
+    options = rpc.TensorPipeRpcBackendOptions(
+        init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=CALL_S, num_worker_threads=2,
+        _transports=["uv"], _channels=["basic"],
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        rpc.init_rpc(name_of(comm.rank), None, comm.rank, comm.size, options)
 
 
 class Plain(Descent):

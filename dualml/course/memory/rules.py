@@ -9,9 +9,6 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 
-#: What the communicator of this exercise has.
-COLLECTIVES = ("reduce_scatter", "all_gather", "all_reduce", "broadcast")
-
 
 def zero_adam(
     options: Mapping[str, Any],

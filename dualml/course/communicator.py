@@ -1,0 +1,148 @@
+"""The communicator that a student's code is given: every call is a question to the mediator."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dualml.course.frames import receive, send
+from dualml.errors import CommunicationError
+
+#: An answer comes as soon as the other ranks have asked, or not at all; a call's own time limit
+#: ends the wait.
+ANSWER_S = 3600.0
+ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError}
+Tensor = Any
+
+
+class Communicator:
+    """A group of ranks as one of them sees it.
+
+    Arguments are left as they are; results are new tensors, in the order of ranks.
+
+    Args:
+        door: the socket to the mediator.
+        rank, size: this rank, from 0, and how many there are.
+        to_array, to_tensor: between a framework's tensor and a NumPy array; the second also gets a
+            tensor whose type and device are wanted.
+
+    Attributes:
+        silent: tensors stay here and come back as they are: only what it takes counts.
+        number: of the call that is at work.
+    """
+
+    def __init__(
+        self,
+        door: socket.socket,
+        rank: int,
+        size: int,
+        to_array: Callable[[Tensor], Any],
+        to_tensor: Callable[[Any, Tensor], Tensor],
+    ) -> None:
+        self._door, self.rank, self.size = door, rank, size
+        self._to_array, self._to_tensor = to_array, to_tensor
+        self.silent, self.number, self.waiting = False, -1, False
+
+    def all_reduce(self, x: Tensor, op: str = "sum") -> Tensor:
+        """Return the reduction of ``x`` over all ranks (sum, mean, max, min, prod)."""
+        return self._ask("all_reduce", x, op=op)["x"]
+
+    def reduce(self, x: Tensor, root: int = 0, op: str = "sum") -> Tensor | None:
+        """Return the reduction of ``x`` on rank ``root``, None elsewhere."""
+        return self._ask("reduce", x, op=op, root=root).get("x")
+
+    def broadcast(self, x: Tensor, root: int = 0) -> Tensor:
+        """Return ``x`` of rank ``root``; elsewhere ``x`` only tells shape and type."""
+        return self._ask("broadcast", x, root=root)["x"]
+
+    def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
+        """Return every rank's ``x`` on rank ``root``, None elsewhere."""
+        parts = self._ask("gather", x, root=root)
+        return self._listed(parts) if self.rank == root else None
+
+    def all_gather(self, x: Tensor) -> list[Tensor]:
+        """Return every rank's ``x``."""
+        return self._listed(self._ask("all_gather", x))
+
+    def scatter(self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0) -> Tensor:
+        """Return part r of rank ``root``'s ``parts`` on rank r; each has the shape of ``like``."""
+        own = list(parts or ()) if self.rank == root else []
+        return self._ask("scatter", like, root=root, parts=own)["x"]
+
+    def reduce_scatter(self, x: Tensor, op: str = "sum") -> Tensor:
+        """Return part r of the reduction of the 1-D ``x`` on rank r."""
+        return self._ask("reduce_scatter", x, op=op)["x"]
+
+    def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Return part r of every rank on rank r."""
+        own = list(parts)
+        if len(own) != self.size:
+            raise CommunicationError(
+                f"all_to_all over {self.size} ranks needs as many parts; received {len(own)}"
+            )
+        return self._listed(self._ask("all_to_all", own[0], parts=own))
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self._request({"op": "barrier"}, {})
+
+    def exchange(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]:
+        """Send to some ranks and receive from some, all at once.
+
+        Args:
+            send: rank → tensor.
+            receive: rank → tensor of the shape and type expected.
+
+        Returns:
+            rank → what it sent.
+        """
+        arrays = {f"send/{int(peer)}": self._to_array(x) for peer, x in send.items()}
+        likes = {int(peer): x for peer, x in receive.items()}
+        expected = [[peer, *self._described(like)] for peer, like in likes.items()]
+        came = self._request({"op": "exchange", "receive": expected}, arrays)
+        return {peer: self._to_tensor(came[str(peer)], like) for peer, like in likes.items()}
+
+    def mark(self, name: str) -> None:
+        """Begin a new part of the call, whose traffic is counted apart."""
+        send(self._door, {"event": "mark", "call": self.number, "name": name})
+
+    def _described(self, x: Tensor) -> tuple[str, list[int]]:
+        dtype = str(x.dtype).lower().rpartition(".")[2]
+        return dtype, [int(n) for n in x.shape]
+
+    def _ask(
+        self,
+        name: str,
+        x: Tensor,
+        op: str = "sum",
+        root: int = 0,
+        parts: Sequence[Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        dtype, shape = self._described(x)
+        header = {"op": name, "reduce": op, "root": root, "dtype": dtype, "shape": shape}
+        if self.silent:
+            self._request({**header, "silent": True}, {})
+            return {"x": x}
+        if parts is None:
+            arrays = {"x": self._to_array(x)}
+        else:
+            arrays = {str(i): self._to_array(part) for i, part in enumerate(parts)}
+        return {k: self._to_tensor(a, x) for k, a in self._request(header, arrays).items()}
+
+    def _listed(self, parts: Mapping[str, Tensor]) -> list[Tensor]:
+        return [parts[str(r)] for r in range(self.size)]
+
+    def _request(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        self.waiting = True
+        send(self._door, {"event": "ask", "call": self.number, **header}, arrays)
+        while True:
+            answer, came = receive(self._door, ANSWER_S)
+            if answer.get("reply") == self.number:
+                break
+        self.waiting = False
+        if "error" in answer:
+            raise ERRORS.get(answer["error"], CommunicationError)(answer["message"])
+        return came

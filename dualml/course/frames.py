@@ -1,0 +1,145 @@
+"""Messages with arrays between the judge, the warden and the ranks of a student.
+
+A message is two lengths, a JSON header and the bytes of its arrays. The reader trusts nobody:
+lengths, depth and types are checked before anything is made of them, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dualml import parse
+from dualml.messages import Header, decode_header, read_exactly
+
+#: Bytes of a header and of all arrays of one message.
+LONGEST_HEADER, LARGEST_BODY = 1 << 20, 64 << 20
+#: Arrays of a message, dimensions of an array, characters of a name.
+MOST_ARRAYS, MOST_DIMENSIONS, LONGEST_NAME = 4096, 16, 200
+DTYPES = frozenset(
+    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+     "float32", "float64")
+)  # fmt: skip
+LENGTHS = struct.Struct(">II")
+
+Arrays = Mapping[str, Any]
+
+
+def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[bytes]:
+    """Return the pieces of a message.
+
+    Raises:
+        ValueError: an array of another type than `DTYPES`, or more than may be sent.
+    """
+    described, body = [], []
+    for name, value in (arrays or {}).items():
+        array = np.ascontiguousarray(value)
+        if array.dtype.name not in DTYPES:
+            raise ValueError(f"{name} is {array.dtype}, not numbers")
+        described.append([name, array.dtype.name, list(np.shape(value))])
+        body.append(array.tobytes())
+    text = json.dumps({**header, "arrays": described}).encode()
+    size = sum(map(len, body))
+    if len(text) > LONGEST_HEADER or size > LARGEST_BODY:
+        raise ValueError(f"{len(text) + size:,} bytes; at most {LARGEST_BODY:,} are sent")
+    return [LENGTHS.pack(len(text), size), text, *body]
+
+
+def send(door: socket.socket, header: Mapping[str, Any], arrays: Arrays | None = None) -> None:
+    """Send a message; `ValueError` as of `encode`, `OSError` where the other end is gone."""
+    first, text, *body = encode(header, arrays)
+    door.sendall(first + text)
+    for piece in body:
+        door.sendall(piece)
+
+
+def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]]:
+    """Receive the next message.
+
+    Raises:
+        ValueError: what came is no message.
+        OSError: nothing came in time (`TimeoutError`), or the other end is gone.
+    """
+    deadline = time.monotonic() + seconds
+    head, body = lengths(bytes(read_exactly(door, LENGTHS.size, deadline)))
+    text = bytes(read_exactly(door, head, deadline))
+    return decode(text, bytes(read_exactly(door, body, deadline)))
+
+
+def lengths(first: bytes) -> tuple[int, int]:
+    """Bytes of the header and of the arrays; `ValueError` beyond the limits."""
+    head, body = LENGTHS.unpack(first)
+    if head > LONGEST_HEADER or body > LARGEST_BODY:
+        raise ValueError(f"a message of {head + body:,} bytes")
+    return head, body
+
+
+def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
+    """Return the header, without ``arrays``, and the arrays of a message; `ValueError` where it is
+    none."""
+    header = decode_header(text, LONGEST_HEADER)
+    described = header.pop("arrays", None)
+    if not isinstance(described, list) or len(described) > MOST_ARRAYS:
+        raise ValueError("a message without a list of its arrays")
+    arrays: dict[str, Any] = {}
+    start = 0
+    for entry in described:
+        name, dtype, shape = checked_entry(entry)
+        end = start + prod(shape) * np.dtype(dtype).itemsize
+        if end > len(body):
+            raise ValueError(f"{name} has {end - start:,} bytes, of which not all came")
+        arrays[name] = np.frombuffer(body[start:end], dtype).reshape(shape)
+        start = end
+    if start != len(body):
+        raise ValueError(f"{len(body) - start:,} bytes that belong to no array")
+    return header, arrays
+
+
+def checked_entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
+    """Name, type and shape of an array; `ValueError` where one of them cannot be."""
+    if not isinstance(entry, list) or len(entry) != 3:
+        raise ValueError("an array that is not described by name, type and shape")
+    name, dtype, shape = entry
+    if not isinstance(name, str) or len(name) > LONGEST_NAME:
+        raise ValueError("an array without a name")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"{name} has a type that is not read")
+    if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
+        raise ValueError(f"{name} has a shape that is not read")
+    if not all(type(n) is int and 0 <= n <= LARGEST_BODY for n in shape):
+        raise ValueError(f"{name} has a shape that is not read")
+    return name, dtype, tuple(shape)
+
+
+class Stream:
+    """The messages that come on a socket, taken in piece by piece without waiting."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def feed(self, piece: bytes) -> list[tuple[Header, dict[str, Any]]]:
+        """Return the messages that are complete with this piece; `ValueError` where they are none."""
+        self.buffer += piece
+        complete = []
+        while len(self.buffer) >= LENGTHS.size:
+            head, body = lengths(bytes(self.buffer[: LENGTHS.size]))
+            end = LENGTHS.size + head + body
+            if len(self.buffer) < end:
+                break
+            text = bytes(self.buffer[LENGTHS.size : LENGTHS.size + head])
+            complete.append(decode(text, bytes(self.buffer[LENGTHS.size + head : end])))
+            del self.buffer[:end]
+        return complete
+
+
+def plain_text(value: Any, longest: int = 500) -> str:
+    """Return a value as text that can be stored and shown: cut, without lone surrogates."""
+    text = str(value)[:longest]
+    return text if parse.is_unicode(text) else text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,242 @@
+"""The judge's end of the walls: servers that are kept, and cells, in each of which one group of
+ranks does one job."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import select
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.backend import backends
+from dualml.course.exercise import NotJudged
+from dualml.course.frames import Arrays, receive, send
+from dualml.course.isolation.detect import Isolation, wanted
+from dualml.launch.process import IMPORT_S
+from dualml.machine import python
+from dualml.messages import Header
+
+#: Variables that a server is started with, where they are set: how libraries are found and how many
+#: threads compute. Nothing else of the environment reaches students' code.
+LISTED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
+          "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
+#: Seconds in which walls are up, and in which a message of the warden comes once it has begun.
+WALLS_S, MESSAGE_S, POLL_S = 30.0, 30.0, 0.1
+#: Bytes of a server's answer.
+ANSWER = 4096
+
+
+class Server:
+    """A `dualml.course.isolation.server` and the channel to it."""
+
+    def __init__(self, backend: str, network: bool) -> None:
+        info = backends()[backend or "numpy"]
+        environ = {name: os.environ[name] for name in LISTED if name in os.environ}
+        environ |= {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp",
+                    "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lock, self.ready = threading.Lock(), False
+        with theirs:
+            module = python("-m", "dualml.course.isolation.server")
+            preload = info.preload[1:] if backend else ()  # not the backend itself: a solution
+            if network:
+                preload = (*preload, f"{info.package}.course.drive_rpc")
+            self.process = subprocess.Popen(
+                [*module, str(theirs.fileno()), backend or "numpy", drive_of(backend), *preload],
+                env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+
+    def start(self, walls: bool, network: bool, descriptors: Sequence[int]) -> int:
+        """Have a warden forked; its process number.
+
+        Raises:
+            OSError: the server has ended or does not answer.
+        """
+        request = {"walls": walls, "network": network}
+        with self.lock:
+            if not self.ready:
+                self.hear(IMPORT_S)
+                self.ready = True
+            socket.send_fds(self.channel, [json.dumps(request).encode()], list(descriptors))
+            return int(self.hear(WALLS_S)["pid"])
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        self.channel.settimeout(seconds)
+        message = self.channel.recv(ANSWER)
+        if not message:
+            raise ConnectionError("the process that checks are forked from has ended")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def close(self) -> None:
+        self.channel.close()
+        with contextlib.suppress(OSError):
+            self.process.kill()
+        self.process.wait()
+
+
+servers: dict[tuple[str, bool], Server] = {}
+turn = threading.Lock()
+
+
+def server_for(backend: str, network: bool) -> Server:
+    """Return the server of a framework; one that is not there yet starts."""
+    with turn:
+        server = servers.get((backend, network))
+        if server is None or server.process.poll() is not None:
+            close_at_exit()
+            server = servers[backend, network] = Server(backend, network)
+        return server
+
+
+def drive_of(backend: str) -> str:
+    """Return the module that makes the calls of a framework's exercises; of none: ours."""
+    return f"{backends()[backend].package}.course.drive" if backend else "dualml.course.drive"
+
+
+@functools.cache
+def close_at_exit() -> None:
+    atexit.register(close_servers)
+
+
+def close_servers() -> None:
+    """End all servers, and with them whatever was forked from them."""
+    while servers:
+        servers.popitem()[1].close()
+
+
+@functools.cache
+def available(backend: str, isolated: bool | None = None) -> Isolation:
+    """Return what this machine can put around students' code: walls, or why there are none.
+
+    Args:
+        isolated: as asked for, see `wanted`.
+
+    Raises:
+        NotJudged: checks cannot be started at all.
+    """
+    asked = wanted(isolated)
+    try:
+        with cell(backend, 1, asked):
+            return asked
+    except OSError as error:
+        return Isolation(False, str(error))
+
+
+@dataclass
+class Cell:
+    """One group of ranks at work.
+
+    Attributes:
+        control: the connection to the warden; when it is closed, all of them end.
+        printed: files of what each rank prints.
+    """
+
+    control: socket.socket
+    printed: Sequence[int]
+
+    def begin(
+        self,
+        job: Mapping[str, Any],
+        files: Mapping[str, Any],
+        calls: Sequence[tuple[Header, Arrays]],
+    ) -> None:
+        """Say what is to be done."""
+        self.control.settimeout(MESSAGE_S)
+        send(self.control, {**job, "calls": len(calls)}, files)
+        for header, arrays in calls:
+            send(self.control, header, arrays)
+
+    def messages(
+        self, seconds: float, over: Callable[[], bool]
+    ) -> Iterator[tuple[Header, dict[str, Any]]]:
+        """Yield what the warden says, until it ends or is ``over``.
+
+        Args:
+            seconds: between two messages.
+
+        Raises:
+            NotJudged: it failed, which is no fault of the student's.
+        """
+        deadline = time.monotonic() + seconds
+        while not over():
+            if not select.select([self.control], [], [], POLL_S)[0]:
+                if time.monotonic() > deadline:
+                    raise NotJudged(f"the process that looks after the ranks said nothing for "
+                                    f"{seconds:g} s")  # fmt: skip
+                continue
+            try:
+                header, arrays = receive(self.control, MESSAGE_S)
+            except ConnectionError:
+                return
+            except (OSError, ValueError) as error:
+                raise NotJudged(f"the process that looks after the ranks: {error}") from None
+            if header.get("event") == "failed":
+                raise NotJudged(str(header.get("why")))
+            yield header, arrays
+            deadline = time.monotonic() + seconds
+
+    def tail(self, rank: int, size: int = 4000) -> str:
+        """Return the end of what a rank has printed."""
+        with contextlib.suppress(OSError):
+            length = os.fstat(self.printed[rank]).st_size
+            start = max(0, length - size)
+            return os.pread(self.printed[rank], size, start).decode("utf-8", "replace")
+        return ""
+
+
+@contextlib.contextmanager
+def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) -> Iterator[Cell]:
+    """A cell for so many ranks, whose processes have all ended when the block is left.
+
+    Raises:
+        NotJudged: the machine cannot: no memory, no processes, a server that was ended.
+        OSError: the system does not allow the walls.
+    """
+    ours, theirs = socket.socketpair()
+    printed: list[int] = []
+    try:
+        with theirs:
+            try:
+                printed += [printed_file(rank) for rank in range(ranks)]
+                server = server_for(backend, network)
+                server.start(isolation.walls, network, [theirs.fileno(), *printed])
+            except (OSError, ValueError) as error:
+                if (server := servers.pop((backend, network), None)) is not None:
+                    server.close()
+                raise NotJudged(f"checks cannot be started: {error}") from None
+        try:
+            first, _ = receive(ours, WALLS_S)
+        except (OSError, ValueError) as error:
+            raise NotJudged(f"checks cannot be started: {error}") from None
+        if first.get("event") == "no walls":
+            raise OSError(str(first.get("why")))
+        yield Cell(ours, printed)
+    finally:
+        with contextlib.suppress(OSError):
+            ours.shutdown(socket.SHUT_WR)
+            ours.settimeout(WALLS_S)
+            while ours.recv(1 << 16):  # until the warden has ended, and the ranks before it
+                pass
+        ours.close()
+        for descriptor in printed:
+            os.close(descriptor)
+
+
+def printed_file(rank: int) -> int:
+    """Return a file without a name."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(f"printed{rank}")
+    with tempfile.TemporaryFile() as stream:
+        return os.dup(stream.fileno())

@@ -1,0 +1,142 @@
+"""What the kernel refuses to a student's process: system calls (seccomp), files (landlock).
+
+Namespaces decide what there is to be reached; these two make what is left smaller. A kernel without
+one of them does without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Sequence
+
+from dualml.course.isolation.syscalls import (
+    LANDLOCK_ADD,
+    LANDLOCK_CREATE,
+    LANDLOCK_RESTRICT,
+    MACHINE,
+    SECCOMP,
+    SECCOMP_FILTER,
+    prctl,
+    syscall,
+)
+
+#: Name → number on x86-64 and on 64-bit Arm (-1: there is none): processes, other processes'
+#: memory, mounts, modules, keys, tracing, and what has often had faults of its own.
+REFUSED: dict[str, tuple[int, int]] = {
+    "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
+    "kcmp": (312, 272), "process_madvise": (440, 440),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430),
+    "fsmount": (432, 432), "fsconfig": (431, 431), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268),
+    "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "quotactl": (179, 60),
+    "acct": (163, 89), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "adjtimex": (159, 171), "clock_adjtime": (305, 266), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "syslog": (103, 116), "personality": (135, 92),
+    "iopl": (172, -1), "ioperm": (173, -1), "vhangup": (153, 58), "nfsservctl": (180, 42),
+    "fanotify_init": (300, 262), "memfd_secret": (447, 447), "setpriority": (141, 140),
+    "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
+}  # fmt: skip
+#: The C library takes `clone` where there is no `clone3`, whose flags a filter cannot read.
+CLONE, CLONE3 = (56, 220), (435, 435)
+THREAD = 0x00010000  # CLONE_THREAD
+SOCKET = (41, 198)
+#: Families of sockets that ranks with a network of their own need: IPv4, IPv6, and the one by which
+#: interfaces are listed.
+FAMILIES = (2, 10, 16)
+ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+#: Of a filter's program: load a word, jump on equality, on a set bit, and on at least; return.
+LOAD, EQUAL, BITS, LEAST, RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENT_AT = 0, 4, 16
+#: Numbers of the x32 calls of x86-64 begin here.
+X32 = 0x40000000
+#: Rights of landlock's first version by which something is changed: all but reading and executing.
+CHANGES = 0x1FFF & ~0b1101
+BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
+
+
+def filter_system_calls(network: bool) -> bool:
+    """Refuse this process and its threads what a student's code does not need: calls of `REFUSED`,
+    processes (threads are allowed), and sockets, but those of `FAMILIES` where there is a ``network``.
+
+    Needs ``NO_NEW_PRIVS``.
+
+    Returns:
+        whether the kernel can: not on other processors than x86-64 and 64-bit Arm.
+    """
+    if MACHINE not in ARCHITECTURES:
+        return False
+    program = compiled(network)
+    code = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
+    whole = ctypes.create_string_buffer(
+        struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
+    )
+    try:
+        prctl(SECCOMP, SECCOMP_FILTER, ctypes.addressof(whole))
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOSYS):
+            return False
+        raise
+    return True
+
+
+def compiled(network: bool) -> list[bytes]:
+    """The program of the filter, one instruction of eight bytes each."""
+    column, architecture = ARCHITECTURES[MACHINE]
+    refuse, absent = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
+    program = [
+        step(LOAD, ARCHITECTURE_AT), step(EQUAL, architecture, 1, 0), step(RETURN, KILL),
+        step(LOAD, NUMBER_AT), step(LEAST, X32, 0, 1), step(RETURN, refuse),
+    ]  # fmt: skip
+    for numbers in REFUSED.values():
+        if numbers[column] >= 0:
+            program += [step(EQUAL, numbers[column], 0, 1), step(RETURN, refuse)]
+    program += [step(EQUAL, CLONE3[column], 0, 1), step(RETURN, absent)]
+    program += [
+        step(EQUAL, CLONE[column], 0, 4), step(LOAD, ARGUMENT_AT), step(BITS, THREAD, 1, 0),
+        step(RETURN, refuse), step(RETURN, ALLOW),
+    ]  # fmt: skip
+    families = FAMILIES if network else ()
+    program += [step(EQUAL, SOCKET[column], 0, 2 + 2 * len(families)), step(LOAD, ARGUMENT_AT)]
+    for family in families:
+        program += [step(EQUAL, family, 0, 1), step(RETURN, ALLOW)]
+    return [*program, step(RETURN, refuse), step(RETURN, ALLOW)]
+
+
+def step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("HBBI", code, then, otherwise, value)
+
+
+def confine_changes(folders: Sequence[str]) -> bool:
+    """Let files be changed below these folders alone (landlock); needs ``NO_NEW_PRIVS``.
+
+    Returns:
+        whether the kernel can, since Linux 5.13 where it is switched on.
+    """
+    with contextlib.suppress(OSError):
+        rights = (ctypes.c_uint64 * 1)(CHANGES)
+        rules = syscall("landlock_create_ruleset", LANDLOCK_CREATE, ctypes.byref(rights), 8, 0)
+        try:
+            for folder in folders:
+                place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+                rule = ctypes.create_string_buffer(struct.pack("=Qi", CHANGES, place))
+                syscall("landlock_add_rule", LANDLOCK_ADD, rules, BENEATH, ctypes.byref(rule), 0)
+                os.close(place)
+            syscall("landlock_restrict_self", LANDLOCK_RESTRICT, rules, 0)
+        finally:
+            os.close(rules)
+        return True
+    return False

@@ -1,0 +1,150 @@
+"""The file system that students' code sees: interpreter and packages, read-only, without dualml.
+
+Nothing of what the machine holds is there unless it is listed here: no home folders, no
+submissions, no ``/proc``, none of dualml's own files, which are the solutions. Every rank has a
+temporary file system of its own at `HOME`, with a quota.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualml.course.isolation.syscalls import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_REC,
+    MS_SLAVE,
+    change_root,
+    make_read_only,
+    mount,
+)
+
+#: Where a student's files are and where they may write: bytes and files of each rank.
+HOME, QUOTA, INODES = "/home/student", 64 << 20, 4096
+#: What programs find on every Linux, where it is there.
+SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache",
+          "/etc/localtime", "/etc/alternatives", "/sys/devices/system/cpu", "/proc/cpuinfo",
+          "/proc/meminfo", "/nix/store", "/gnu/store")  # fmt: skip
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+#: Packages that are hidden: whose solutions an exercise asks for.
+HIDDEN = re.compile(r"dualml(_torch|_ms)?([-_.].*)?", re.IGNORECASE)
+ACCOUNTS = "student:x:{uid}:{gid}::{home}:/nowhere\n"
+#: The folder that the root is put together on; it is any that every system has.
+STAGE = "/tmp"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the root is made of.
+
+    Attributes:
+        shown: paths of the machine that are there, read-only.
+        links: (path, target) of symbolic links among them.
+        hidden: folders and files below them that are empty instead.
+    """
+
+    shown: Sequence[str]
+    links: Sequence[tuple[str, str]]
+    hidden: Sequence[str]
+
+
+def contents() -> Contents:
+    """What this interpreter needs, with the modules that it has imported."""
+    wanted = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *libraries()]
+    wanted += [path for path in sysconfig.get_paths().values() if os.path.isdir(path)]
+    packages = [path for path in sys.path if path and os.path.isdir(path)]
+    wanted += [path for path in packages if not is_source_tree(path)]
+    shown: list[str] = []
+    links: list[tuple[str, str]] = []
+    for path in sorted({os.path.abspath(path) for path in wanted}):
+        if os.path.islink(path):
+            links.append((path, os.readlink(path)))
+            path = os.path.realpath(path)
+        inside = any(path == there or path.startswith(f"{there}/") for there in shown)
+        if os.path.exists(path) and not inside:
+            shown = [there for there in shown if not there.startswith(f"{path}/")]
+            shown.append(path)
+    where = {*packages, *map(os.path.realpath, packages)}
+    return Contents(shown, links, sorted(set(hidden_below(where, shown))))
+
+
+def libraries() -> set[str]:
+    """Folders of the shared libraries that this process has loaded."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+        paths = (line.partition("/")[2] for line in lines)
+        return {os.path.dirname(f"/{path}") for path in paths if ".so" in path}
+    return set()
+
+
+def is_source_tree(path: str) -> bool:
+    """Whether a folder of packages is a checkout of ours, and nothing that was installed."""
+    ours = any(os.path.isfile(f"{path}/{name}/__init__.py") for name in ("dualml", "dualml_torch"))
+    return ours and not path.startswith((sys.prefix, sys.base_prefix, "/usr"))
+
+
+def hidden_below(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
+    """Our own packages in the folders that are shown."""
+    for folder in packages:
+        real = os.path.realpath(folder)
+        if any(real == there or real.startswith(f"{there}/") for there in shown):
+            yield from (f"{real}/{name}" for name in os.listdir(real) if HIDDEN.fullmatch(name))
+
+
+def build(holding: Contents, uid: int, gid: int) -> None:
+    """Make the root of this process's mount namespace, and go into it."""
+    mount("none", "/", "", MS_REC | MS_SLAVE)
+    sources = []
+    for path in (*holding.shown, *DEVICES):
+        with contextlib.suppress(OSError):
+            sources.append((path, os.open(path, os.O_PATH | os.O_CLOEXEC)))
+    # Through its descriptor a folder can be reached after another has been put over it.
+    mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,nr_inodes=4k,mode=755")
+    for path, source in sources:
+        target = f"{STAGE}{path}"
+        place_for(target, os.path.isdir(f"/proc/self/fd/{source}"))
+        mount(f"/proc/self/fd/{source}", target, "", MS_BIND | MS_REC)
+        os.close(source)
+    for path, target in holding.links:
+        os.makedirs(os.path.dirname(f"{STAGE}{path}"), exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.symlink(target, f"{STAGE}{path}")
+    for path in holding.hidden:
+        cover(f"{STAGE}{path}")
+    for name, pattern in (("passwd", ACCOUNTS), ("group", "student:x:{gid}:\n")):
+        place = Path(f"{STAGE}/etc/{name}")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(pattern.format(uid=uid, gid=gid, home=HOME), "ascii")
+    for path in (HOME, "/dev/shm", "/tmp"):
+        os.makedirs(f"{STAGE}{path}", exist_ok=True)
+    make_read_only(STAGE)
+    change_root(STAGE)
+
+
+def place_for(target: str, folder: bool) -> None:
+    """Make an empty folder or file to mount something on."""
+    os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
+    if not folder and not os.path.exists(target):
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+def cover(target: str) -> None:
+    """Put nothing in the place of a folder or file."""
+    if os.path.isdir(target):
+        mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,nr_inodes=2,mode=555")
+    elif os.path.exists(target):
+        mount(f"{STAGE}/dev/null", target, "", MS_BIND)
+
+
+def make_home(size: int = QUOTA, inodes: int = INODES) -> None:
+    """Mount this process's own temporary file system at `HOME`, in a mount namespace of its own."""
+    flags = MS_NOSUID | MS_NODEV
+    mount("tmpfs", HOME, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=700")

@@ -1,0 +1,95 @@
+"""Where checks come from: ``python -m dualml.course.isolation.server FD DRIVE [MODULE …]``.
+
+It imports a framework once, and nothing that an exercise asks for; takes away the frameworks' own
+solutions; and forks a warden for every request on the Unix socket FD. A request is a JSON object
+with ``walls``, ``network`` and ``ranks``, and the descriptors of a connection to the judge and of
+one file for each rank, for what it prints. The answer has the warden's process number.
+
+The server is started with few variables and holds no secret: what is forked from it holds none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from dualml.course.forbidden import READY_MADE
+from dualml.course.guards import gut
+from dualml.course.isolation.root import Contents, contents
+from dualml.course.isolation.warden import NOBODY, Walls, watch_over
+from dualml.launch.child import on_death_of_parent
+
+#: Bytes of a request, and descriptors with it.
+LONGEST, MOST = 4096, 66
+#: The root of a warden is put together within so many seconds.
+ASKED_S = 10.0
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    backend, drive, *modules = sys.argv[2:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
+    for module in (drive, *modules):
+        importlib.import_module(module)
+    gut(READY_MADE.get(backend, ()))
+    with contextlib.suppress(AttributeError):
+        sys.modules[drive].seal()
+    holding = contents()
+    gc.collect()
+    gc.freeze()  # nothing of it becomes garbage: no child needs to go through it
+    channel.send(json.dumps({"ready": True}).encode())
+    serve(channel, holding)
+
+
+def serve(channel: socket.socket, holding: Contents) -> None:
+    """Fork a warden for every request, until the owner is gone."""
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not select.select([channel], [], [], 1.0)[0]:
+            continue
+        message, descriptors, *_ = socket.recv_fds(channel, LONGEST, MOST)
+        if not message:
+            return
+        request = json.loads(message)
+        walls = holding if request["walls"] else None
+        (read_asked, write_asked), (read_done, write_done) = os.pipe(), os.pipe()
+        pid = os.fork()
+        if not pid:
+            for end in (channel.fileno(), read_asked, write_done):
+                os.close(end)
+            os.setsid()
+            on_death_of_parent(signal.SIGKILL)
+            control = socket.socket(fileno=descriptors[0])
+            pipe = (read_done, write_asked)
+            watch_over(control, descriptors[1:], Walls(walls, bool(request["network"]), pipe))
+        for end in (*descriptors, write_asked, read_done):
+            os.close(end)
+        if walls is not None and os.geteuid() == 0:
+            map_users(pid, read_asked, write_done)
+        os.close(read_asked)
+        os.close(write_done)
+        with contextlib.suppress(OSError):
+            channel.send(json.dumps({"pid": pid}).encode())
+
+
+def map_users(pid: int, asked: int, done: int) -> None:
+    """Map the users of a warden's new namespace, once it asks: only root outside of it may."""
+    if select.select([asked], [], [], ASKED_S)[0] and os.read(asked, 1):
+        with contextlib.suppress(OSError):
+            for kind in ("uid", "gid"):
+                Path(f"/proc/{pid}/{kind}_map").write_text(f"{NOBODY} {NOBODY} 1", "ascii")
+            os.write(done, b"m")
+
+
+if __name__ == "__main__":
+    main()

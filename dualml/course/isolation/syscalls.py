@@ -1,0 +1,106 @@
+"""System calls of Linux that Python 3.11 has no function for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+#: Flags of `unshare`.
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+#: Flags of `mount` and of `umount2`.
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 19
+MNT_DETACH = 2
+#: Of `mount_setattr`, Linux 5.12.
+MOUNT_SETATTR, AT_EMPTY_PATH, AT_RECURSIVE = 442, 0x1000, 0x8000
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
+#: Of `prctl`.
+PDEATHSIG, DUMPABLE, CAPBSET_DROP, NO_NEW_PRIVS, SECCOMP, AMBIENT = 1, 4, 24, 38, 22, 47
+AMBIENT_CLEAR_ALL, SECCOMP_FILTER = 4, 2
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+LOOPBACK_UP = (0x8914, 0x1 | 0x40)  # SIOCSIFFLAGS, IFF_UP | IFF_RUNNING
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.syscall.restype = ctypes.c_long
+
+
+def called(name: str, *arguments: Any) -> int:
+    """Call a function of the C library.
+
+    Raises:
+        OSError: it failed; its text names the function.
+    """
+    return checked(name, getattr(LIBC, name)(*arguments))
+
+
+def syscall(name: str, number: int, *arguments: Any) -> int:
+    """Make a system call by number.
+
+    Raises:
+        OSError: it failed; its text names ``name``.
+    """
+    whole = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return checked(name, LIBC.syscall(ctypes.c_long(number), *whole))
+
+
+def checked(name: str, result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return result
+
+
+def unshare(flags: int) -> None:
+    """Give this process namespaces of its own; `NEWUSER` needs a process with one thread."""
+    called("unshare", ctypes.c_int(flags))
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount a file system, or a part of one at another place (`MS_BIND`)."""
+    called("mount", source.encode(), os.fsencode(target), kind.encode() or None,
+           ctypes.c_ulong(flags), options.encode() or None)  # fmt: skip
+
+
+def make_read_only(path: str) -> None:
+    """Let nothing below a mount be changed, whatever else is mounted there."""
+    attributes = (ctypes.c_uint64 * 4)(ATTR_RDONLY | ATTR_NOSUID, 0, 0, 0)
+    syscall("mount_setattr", MOUNT_SETATTR, -100, ctypes.c_char_p(os.fsencode(path)),
+            AT_RECURSIVE, ctypes.byref(attributes), ctypes.sizeof(attributes))  # fmt: skip
+
+
+def change_root(path: str) -> None:
+    """Make ``path``, a mount, the root, and unmount all that was outside of it."""
+    os.chdir(path)
+    called("pivot_root", b".", b".")
+    called("umount2", b".", ctypes.c_int(MNT_DETACH))
+    os.chdir("/")
+
+
+def prctl(option: int, *values: int) -> None:
+    """Set a property of this process."""
+    padded = [*values, 0, 0, 0, 0][:4]
+    called("prctl", ctypes.c_int(option), *map(ctypes.c_ulong, padded))
+
+
+def drop_capabilities() -> None:
+    """Give up every privilege, also those that an executed file could give back."""
+    for capability in range(LAST_CAPABILITY + 1):
+        prctl(CAPBSET_DROP, capability)
+    prctl(AMBIENT, AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    called("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+
+
+def last_capability() -> int:
+    try:
+        return int(Path("/proc/sys/kernel/cap_last_cap").read_text("ascii"))
+    except (OSError, ValueError):
+        return 40
+
+
+#: Read at the import: there is no /proc behind the walls.
+LAST_CAPABILITY = last_capability()
+MACHINE = platform.machine()

@@ -1,0 +1,323 @@
+"""The warden of one check: outside of the walls, it puts them up, starts the ranks behind them,
+stands between them, and ends them.
+
+Processes: the warden, forked from the server; behind the walls a first process, which only waits
+for the others, and the ranks. When the first process is killed, the kernel ends all of its pid
+namespace; it is killed when the warden ends, however that comes about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dualml.course.frames import Arrays, plain_text, receive, send
+from dualml.course.isolation import filters, limits, root, syscalls
+from dualml.course.mediator import Mediator, Member, close_all
+from dualml.course.student import RANKS_S, Student
+from dualml.launch.child import on_death_of_parent
+
+#: Seconds in which the judge says what is to be done, and a rank that was late may still answer.
+JOB_S, LATE_S = 60.0, 3.0
+#: The ranks of a busy machine may take so long to load the student's file beyond its own limit.
+LOAD_S = 30.0
+#: Inside and outside, the user of students' code where the judge is root: nobody.
+NOBODY = 65534
+NAMESPACES = (syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWNET | syscalls.NEWIPC
+              | syscalls.NEWUTS | syscalls.NEWCGROUP)  # fmt: skip
+END = struct.Struct("=ii")
+
+
+class Walls:
+    """What is around the ranks of one check.
+
+    Args:
+        holding: what their root is made of; None: there are no walls.
+        network: whether the ranks can reach one another over a loopback interface of their own.
+        mapped: a pipe over which the server is asked to map the users of the new namespace: a byte
+            is written, a byte is read.
+    """
+
+    def __init__(
+        self, holding: root.Contents | None, network: bool, mapped: tuple[int, int]
+    ) -> None:
+        self.holding, self.network, self.mapped = holding, network, mapped
+        self.up, self.home = holding is not None, Path(root.HOME)
+        self.taken = limits.address_space()  # behind the walls nothing tells
+
+    def raise_around(self) -> None:
+        """Put this process into new namespaces with a root of its own; its children, too.
+
+        Raises:
+            OSError: the system does not allow it.
+        """
+        if self.holding is None:
+            self.home = Path(tempfile.mkdtemp(prefix="dualml-"))
+            return
+        uid, gid = os.geteuid(), os.getegid()
+        if uid == 0:  # root builds the root as it is, and is nobody afterwards
+            syscalls.unshare(NAMESPACES)
+            bring_up_loopback(self.network)
+            root.build(self.holding, NOBODY, NOBODY)
+            os.setgroups([])
+            syscalls.unshare(syscalls.NEWUSER)
+            os.write(self.mapped[1], b"m")
+            if os.read(self.mapped[0], 1) != b"m":
+                raise OSError("the users of a namespace could not be mapped")
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+        else:
+            syscalls.unshare(NAMESPACES | syscalls.NEWUSER)
+            Path("/proc/self/setgroups").write_text("deny", "ascii")
+            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1", "ascii")
+            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1", "ascii")
+            bring_up_loopback(self.network)
+            root.build(self.holding, uid, gid)
+        on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
+
+    def enter(self, seconds: float) -> None:
+        """Confine this process, a rank whose calls may take so many seconds, for good."""
+        if not self.up:
+            limits.limit(seconds, self.taken)
+            return
+        alone = syscalls.NEWNS | syscalls.NEWIPC
+        syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
+        root.make_home()
+        limits.limit(seconds, self.taken, walls=True)
+        syscalls.drop_capabilities()
+        syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
+
+    def seal(self) -> None:
+        """Refuse this process what is left to be refused; its files are in place."""
+        if self.up:
+            filters.confine_changes([root.HOME, "/dev"])
+            filters.filter_system_calls(self.network)
+
+    def remove(self) -> None:
+        if not self.up:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+def bring_up_loopback(network: bool) -> None:
+    """Give the loopback interface of this network namespace its address, where it is needed."""
+    if not network:
+        return
+    call, flags = syscalls.LOOPBACK_UP
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        fcntl.ioctl(door, call, struct.pack("16sh14x", b"lo", flags))
+
+
+def watch_over(control: socket.socket, printed: Sequence[int], walls: Walls) -> NoReturn:
+    """Do one job: the judge's messages in, what came of them out; never returns."""
+    code = 0
+    try:
+        try:
+            walls.raise_around()
+        except (OSError, AttributeError) as error:
+            send(control, {"event": "no walls", "why": plain_text(error)})
+            os._exit(1)
+        send(control, {"event": "walls"})
+        job, sources = receive(control, JOB_S)
+        files = {name: a.tobytes() for name, a in sources.items()}
+        calls = [receive(control, JOB_S) for _ in range(int(job["calls"]))]
+        inputs = [unpacked(arrays, int(job["size"])) for _, arrays in calls]
+        asked = [header for header, _ in calls]
+        work(control, job, files, list(zip(asked, inputs, strict=True)), printed, walls)
+    except (OSError, InterruptedError):
+        code = 1  # the judge is gone
+    except BaseException as error:  # ours: the judge says so, and nobody's grade depends on it
+        with contextlib.suppress(OSError):
+            text = f"{type(error).__name__}: {error}"
+            send(control, {"event": "failed", "why": plain_text(text)})
+        code = 1
+    finally:
+        walls.remove()
+    os._exit(code)
+
+
+def unpacked(arrays: Arrays, size: int) -> list[dict[str, Any]]:
+    """Arrays by rank, of names like ``1/p/weight``."""
+    found: list[dict[str, Any]] = [{} for _ in range(size)]
+    for name, a in arrays.items():
+        rank, _, rest = name.partition("/")
+        found[int(rank)][rest] = a
+    return found
+
+
+def work(
+    control: socket.socket,
+    job: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    calls: Sequence[tuple[Mapping[str, Any], list[dict[str, Any]]]],
+    printed: Sequence[int],
+    walls: Walls,
+) -> None:
+    """Start the ranks, make the calls, and end the ranks."""
+    size = int(job["size"])
+    pairs = [socket.socketpair() for _ in range(size)]
+    ends, report = os.pipe()
+    first = os.fork()
+    if not first:
+        close_all([control.fileno(), ends, *(ours.fileno() for ours, _ in pairs)])
+        start(job, files, [theirs for _, theirs in pairs], report, printed, walls)
+    os.close(report)
+    for _, theirs in pairs:
+        theirs.close()
+    try:
+        mediator = Mediator([ours for ours, _ in pairs], Ends(ends, size))
+        seconds = float(job["seconds"])
+        nothing: list[dict[str, Any]] = [{} for _ in range(size)]
+        members = mediator.run(-1, {}, nothing, seconds + LOAD_S, control)
+        if any(member.trouble for member in members):
+            tell(control, -1, members, mediator, "")
+            return
+        limit = seconds if size == 1 and not job["comm"] else min(seconds, RANKS_S)
+        for number, (header, arrays) in enumerate(calls):
+            asked = {**header, "number": number, "seconds": limit}
+            members = mediator.run(number, asked, arrays, limit + LATE_S, control)
+            tell(control, number, members, mediator, str(header["kind"]))
+            if any(m.gone or (m.trouble and m.trouble.kind == "timeout") for m in members):
+                return  # a new group goes on
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+
+
+def tell(
+    control: socket.socket, number: int, members: Sequence[Member], mediator: Mediator, kind: str
+) -> None:
+    """Send the judge what came of a call."""
+    troubles = [[m.rank, m.trouble.kind, m.trouble.message, m.trouble.line]
+                for m in members if m.trouble]  # fmt: skip
+    header = {"event": "over", "call": number, "troubles": troubles,
+              "seconds": max(m.seconds for m in members)}  # fmt: skip
+    arrays: dict[str, Any] = {}
+    if not troubles:
+        for m in members:
+            whole = {**(m.arrays or {}), **mediator.tally.arrays(kind, m.rank)}
+            arrays |= {f"{m.rank}/{name}": a for name, a in whole.items()}
+    send(control, header, arrays)
+
+
+class Ends:
+    """How the ranks have ended, as the first process behind the walls reports it."""
+
+    def __init__(self, pipe: int, size: int) -> None:
+        self.pipe, self.codes = pipe, dict[int, int]()
+        os.set_blocking(pipe, False)
+
+    def __call__(self, rank: int) -> str:
+        """Return how a rank that closed its socket has ended."""
+        deadline = time.monotonic() + 2.0
+        while rank not in self.codes and time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                if not (piece := os.read(self.pipe, END.size)):
+                    break
+                ended, code = END.unpack(piece)
+                self.codes[ended] = code
+                continue
+            time.sleep(0.005)
+        return describe_exit(self.codes.get(rank))
+
+
+def describe_exit(code: int | None) -> str:
+    """Return the words for an exit code, negative for a signal."""
+    if code is None:
+        return "closed its connection"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"was ended by signal {-code}"
+    return f"ended with exit code {code} without a result"
+
+
+def start(
+    job: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    doors: Sequence[socket.socket],
+    report: int,
+    printed: Sequence[int],
+    walls: Walls,
+) -> NoReturn:
+    """The first process: fork the ranks, wait for their ends and report them."""
+    on_death_of_parent(signal.SIGKILL)
+    ranks: dict[int, int] = {}
+    for rank, door in enumerate(doors):
+        pid = os.fork()
+        if not pid:
+            others = [other.fileno() for other in doors if other is not door]
+            close_all([*others, report])
+            be_rank({**job, "rank": rank}, files, door, printed, walls)
+        ranks[pid] = rank
+    close_all([door.fileno() for door in doors])
+    if walls.up:
+        with contextlib.suppress(OSError):
+            syscalls.drop_capabilities()
+            syscalls.prctl(syscalls.DUMPABLE, 0)
+        on_death_of_parent(signal.SIGKILL)
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            signal.pause()
+            continue
+        if pid in ranks:
+            code = os.waitstatus_to_exitcode(status) if not os.WIFSTOPPED(status) else 0
+            os.write(report, END.pack(ranks[pid], code))
+
+
+def be_rank(
+    job: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    door: socket.socket,
+    printed: Sequence[int],
+    walls: Walls,
+) -> NoReturn:
+    """Become one rank: confined, with the student's files in place."""
+    on_death_of_parent(signal.SIGKILL)
+    try:
+        walls.enter(float(job["total"]))
+        home = walls.home if walls.up else walls.home / str(job["rank"])
+        home.mkdir(exist_ok=True)
+        for name, content in files.items():
+            place = home / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        os.chdir(home)
+        redirect(printed[int(job["rank"])], door)
+        walls.seal()
+        student = Student(job, home, door)
+        student.prepare()
+        student.serve()
+    except BaseException:  # also of the walls: nothing runs without them
+        os._exit(71)
+    os._exit(0)
+
+
+def redirect(printed: int, door: socket.socket) -> None:
+    """Let what is printed go to ``printed``, nothing be read, and all else be closed."""
+    import sys
+
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for descriptor in (1, 2):
+        os.dup2(printed, descriptor)
+    kept = door.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 4096)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = open(descriptor, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
