@@ -18,6 +18,8 @@ from dualml import parse
 
 #: Bytes that one call of the system reads at most.
 PIECE = 1 << 20
+#: Bytes of a line from a process of ours: its result may hold a million numbers.
+LONGEST_LINE = 2**26
 #: Characters of a text field where nobody says otherwise.
 LONGEST_TEXT = 4096
 
@@ -25,27 +27,33 @@ Header = dict[str, Any]
 T = TypeVar("T")
 
 
-def decode_header(text: bytes, most: int) -> Header:
+def decode_header(text: bytes | bytearray, most: int, finite: bool = True) -> Header:
     """Parse the JSON object that a message begins with.
 
     Args:
         most: bytes that it may have.
+        finite: refuse NaN and infinity, too.
 
     Raises:
         ValueError: longer, no JSON object, nested too deep, a number beyond 64 bits.
     """
     if len(text) > most:
         raise ValueError(f"a header of {len(text):,} bytes; at most {most:,} are read")
-    value = parse.from_json(text)
+    value = parse.from_json(bytes(text), finite)
     if not isinstance(value, dict):
         raise ValueError(f"a header that is {type(value).__name__}, not an object")
     return value
 
 
-def read_exactly(door: socket.socket, size: int, deadline: float) -> bytearray:
+def read_exactly(
+    door: socket.socket, size: int, deadline: float, silence: float = math.inf
+) -> bytearray:
     """Receive ``size`` bytes before ``deadline`` (of `time.monotonic`), however slowly they come.
 
     Memory grows with what has come, not with what was announced.
+
+    Args:
+        silence: seconds without a single byte, at most.
 
     Raises:
         TimeoutError: the time is over.
@@ -53,10 +61,10 @@ def read_exactly(door: socket.socket, size: int, deadline: float) -> bytearray:
     """
     received = bytearray()
     while len(received) < size:
-        left = deadline - time.monotonic()
+        left = min(deadline - time.monotonic(), silence)
         if left <= 0:
             raise TimeoutError("the time for a message is over")
-        door.settimeout(left)
+        door.settimeout(None if math.isinf(left) else left)
         piece = door.recv(min(PIECE, size - len(received)))
         if not piece:
             raise ConnectionError("the connection ended")
@@ -113,7 +121,9 @@ def field_of(header: Header, name: str, kind: type[T], default: T | None = None)
     return value
 
 
-def number_of(header: Header, name: str, low: float, high: float, default: int | None = None) -> int:
+def number_of(
+    header: Header, name: str, low: float, high: float, default: int | None = None
+) -> int:
     """Return a whole number from ``low`` to ``high``.
 
     Raises:

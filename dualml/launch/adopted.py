@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dualml.backend import Adopted, backends
-from dualml.errors import UserError
+from dualml.errors import UserError, nearest, plain
 from dualml.launch.process import Launch
 from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, supervise
 from dualml.machine import python
@@ -156,6 +156,11 @@ def follow(rank: int, sessions: Sessions, limit: float) -> str:
     """
     number = 0
     while (announced := sessions.awaited(number)).places is not None:
+        if announced.backend not in (known := backends()):
+            raise UserError(
+                f"rank 0 announces backend {plain(announced.backend)!r}, which this machine does "
+                f"not have{nearest(announced.backend, known)}; install it here, too"
+            )
         folders = sessions.folders(announced)
         words = python("-m", "dualml.worker.main", str(rank), *map(str, folders))
         launch = Launch(words, sessions.environ(announced), log_path(folders[0], rank))
@@ -166,7 +171,7 @@ def follow(rank: int, sessions: Sessions, limit: float) -> str:
             sessions.failed(number, note)
         sessions.done(folders)
         number += 1
-    return announced.why
+    return plain(announced.why)
 
 
 def fallen(run: Path, number: int) -> Ended | None:

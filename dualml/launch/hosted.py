@@ -23,12 +23,17 @@ from typing import Any
 
 from dualml.backend import Launcher
 from dualml.errors import CommunicationError
+from dualml.launch.doors import accept_each
+from dualml.messages import LONGEST_LINE, decode_header, number_of, read_lines
 
 #: The ranks of a launcher come within so many seconds, or never.
 COME_S = 120.0
 POLL_S = 0.05
 #: Who knocked before the launcher ended is let in within so many seconds.
 GREET_S = 2.0
+#: Seconds until a process that knocked has said who it is, and bytes of that.
+HELLO_S, LONGEST_HELLO = 30.0, 1000
+MOST_RANKS = 100_000
 #: A process that was killed is gone within so many seconds.
 LEAVE_S = 10.0
 MODULE = "dualml.worker.hosted"
@@ -73,7 +78,8 @@ class Host:
         self.door = socket.socket(socket.AF_UNIX)
         self.door.bind(str(self.folder / "ranks"))
         self.door.listen()
-        threading.Thread(target=self.answer, daemon=True).start()
+        listen = threading.Thread(target=accept_each, args=[self.door, self.greet], daemon=True)
+        listen.start()
         words = [str(self.folder / "ranks"), *self.words]
         command = self.launcher.command(self.size, MODULE, words)
         with self.log.open("ab") as output:
@@ -87,23 +93,22 @@ class Host:
             )
         return self.process
 
-    def answer(self) -> None:
-        """Let in whoever knocks, until the door is closed."""
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self.door.accept()
-                threading.Thread(target=self.greet, args=[connection], daemon=True).start()
-
     def greet(self, connection: socket.socket) -> None:
-        """The first line says which rank it is, of how many."""
+        """Read the first line, which says which rank it is, of how many."""
         lines = connection.makefile("rb")
         try:
-            hello = json.loads(lines.readline())
+            connection.settimeout(HELLO_S)
+            hello = decode_header(lines.readline(LONGEST_HELLO), LONGEST_HELLO)
+            size = number_of(hello, "size", 1, MOST_RANKS)
+            rank = number_of(hello, "rank", -1, size - 1)  # -1: it only helps the others
+            connection.settimeout(None)
         except (OSError, ValueError):
+            lines.close()
+            connection.close()
             return
         with self.changed:
-            self.connections[int(hello["rank"])] = (connection, lines)
-            self.size = int(hello["size"])
+            self.connections[rank] = (connection, lines)
+            self.size = size
             self.changed.notify_all()
 
     def lines(self, rank: int) -> Iterator[bytes]:
@@ -128,7 +133,7 @@ class Host:
                 self.changed.wait(POLL_S)
             _, lines = self.connections[rank]
         with contextlib.suppress(OSError):
-            yield from lines
+            yield from read_lines(lines, LONGEST_LINE)
 
     def close(self) -> None:
         """After its processes have been ended: close the door."""
@@ -165,7 +170,7 @@ class Guest:
         for line in self.host.lines(self.rank):
             came = True
             with contextlib.suppress(ValueError):
-                event = json.loads(line)
+                event = decode_header(line, LONGEST_LINE + 1, finite=False)
                 if event.get("event") == "result":
                     ended, self.code = True, 0 if event.get("status") == "ok" else 1
             yield line

@@ -16,46 +16,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.errors import TrialError, UserError
+from dualml.launch.doors import Strangers, accept_each
+from dualml.launch.greeting import Greeting, differing
 from dualml.launch.shelf import Shelf
-from dualml.launch.wire import SILENT_S, Header, Wire, answer, reason
+from dualml.launch.wire import SILENT_S, Wire, answer, reason
 from dualml.store.sessions import Failure, current, failure, over
 
-#: Clocks may differ by so much.
-CLOCK_S = 60.0
 POLL_S = 0.02
 #: At the end the ranks have so long to hear of it.
 LEAVE_S = 5.0
+#: Connections at a time of those who have not proved that they know the token, and of the workers
+#: of one rank, which has one at work.
+MOST_STRANGERS, MOST_WORKERS = 16, 8
+#: Of those who are refused, so many are named.
+MOST_REFUSED = 100
 
 
 class Lost(TrialError):
     """A rank on another machine is gone, and the run cannot go on without it."""
 
 
-def differing(
-    here: Mapping[str, str], there: Mapping[str, str], ahead: float, slack: float = 0.0
-) -> str | None:
-    """What keeps another machine from taking part: a version, or its clock.
-
-    Args:
-        here, there: versions by name; all that are ``here`` must be the same there.
-        ahead: seconds that its clock is before this one's; ``slack``: as far as that is known.
-    """
-    for what, version in here.items():
-        if (other := there.get(what)) != version:
-            received = f"has {what} {other}" if other else f"has no {what}"
-            return f"{received}, rank 0 has {version}: install the same"
-    if abs(ahead) > CLOCK_S + slack:
-        way = "ahead of" if ahead > 0 else "behind"
-        return f"has a clock {abs(ahead):.0f} s {way} rank 0's: set the clocks (NTP)"
-    return None
-
-
 @dataclass
 class Guest:
-    """A rank that came: from where, and whether it said that it leaves."""
+    """A rank that came: from where, whether it said that it leaves, and connections of its
+    workers."""
 
     host: str
     left: bool = False
+    workers: int = 0
 
 
 @dataclass
@@ -80,6 +68,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
+        self.strangers = Strangers(MOST_STRANGERS)
         try:
             info = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             address = (str(info[4][0]), int(info[4][1]))
@@ -102,62 +91,77 @@ class Hub:
             same: what must be the same on all machines (`dualml.launch.mirror.versions`).
         """
         self.run, self.same = run.resolve(), same
-        threading.Thread(target=self.listen, daemon=True).start()
-
-    def listen(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                door, _ = self.door.accept()
-                threading.Thread(target=self.greet, args=[door], daemon=True).start()
+        listen = threading.Thread(target=accept_each, args=[self.door, self.greet], daemon=True)
+        listen.start()
 
     def greet(self, door: socket.socket) -> None:
         """Find out who it is, and serve a rank until it goes."""
-        wire = answer(door, self.token)
+        with self.strangers.admit(door):
+            wire = answer(door, self.token)
         if wire is None:
             return
         # Of somebody who knows the token and still says what no rank says.
-        nonsense = (OSError, ValueError, KeyError, TypeError)
-        with contextlib.closing(wire), contextlib.suppress(*nonsense):
-            hello, _ = wire.receive()
+        with contextlib.closing(wire), contextlib.suppress(OSError, ValueError):
+            header, _ = wire.receive()
             with self.changed:  # one at a time: two may say the same rank
-                if why := self.unfit(hello):
+                try:
+                    hello = Greeting.parse(header)
+                    why = self.unfit(hello)
+                except ValueError as error:
+                    why = f"a greeting that is not understood: {error}"
+                if why and len(self.refused) < MOST_REFUSED:
                     self.refused.append(why)
-                elif not hello.get("worker"):
-                    self.guests[hello["rank"]] = Guest(str(hello["host"]))
+                if not why and hello.worker:
+                    self.guests[hello.rank].workers += 1
+                elif not why:
+                    self.guests[hello.rank] = Guest(hello.host)
                 self.changed.notify_all()
             wire.send({"refused": why} if why else {"size": self.size})
-            if not why and hello.get("worker"):
-                wire.door.settimeout(None)
-                self.serve(wire, hello["rank"])
-            elif not why:
-                self.watch(wire, hello["rank"])
+            if not why:
+                (self.serve_worker if hello.worker else self.watch)(wire, hello.rank)
+
+    def serve_worker(self, wire: Wire, rank: int) -> None:
+        """Serve the worker of a rank, which may compute for long between two messages."""
+        wire.wait = None
+        try:
+            self.serve(wire, rank)
+        finally:
+            with self.changed:
+                self.guests[rank].workers -= 1
 
     def watch(self, wire: Wire, rank: int) -> None:
         """Serve a rank; where it goes without a word, it is lost."""
-        wire.door.settimeout(SILENT_S)
+        wire.wait = SILENT_S
         guest, why = self.guests[rank], "its connection to rank 0 ended"
         try:
             self.serve(wire, rank)
+            guest.left = True
+            if not over(self.path):
+                self.lose(rank, f"it was ended (on {guest.host})")
+            wire.send({})
         except TimeoutError:
             why = f"rank 0 heard nothing of it for {SILENT_S:g} s"
+        except ValueError as error:
+            why = f"its connection to rank 0 was ended: {error}"
         finally:
             if not guest.left:
                 self.lose(rank, f"{why} (on {guest.host})")
 
-    def unfit(self, hello: Header) -> str | None:
-        """Why somebody cannot be a rank of this run, as a sentence for both sides."""
-        rank, name = hello.get("rank"), hello.get("host")
-        if not isinstance(rank, int) or not 0 < rank < self.size:
+    def unfit(self, hello: Greeting) -> str | None:
+        """Return why somebody cannot be a rank of this run, as a sentence for both sides."""
+        rank, who, guest = hello.rank, str(hello), self.guests.get(hello.rank)
+        if not 0 < rank < self.size:
             return f"rank {rank} of {self.size}: the other ranks are 1 to {self.size - 1}"
-        who = f"rank {rank} on {name}"
-        if hello.get("size") != self.size:
-            return f"{who} says --world-size {hello.get('size')}, rank 0 {self.size}"
-        there = hello.get("same")
-        known = there if isinstance(there, dict) else {}
-        if why := differing(self.same, known, float(hello.get("clock", 0)) - time.time()):
+        if hello.size != self.size:
+            return f"{who} says --world-size {hello.size}, rank 0 {self.size}"
+        if why := differing(self.same, hello.same, hello.clock - time.time()):
             return f"{who} {why}"
-        if not hello.get("worker") and rank in self.guests:
-            return f"{who}: rank {rank} is there already, on {self.guests[rank].host}"
+        if not hello.worker and guest is not None:
+            return f"{who}: rank {rank} is there already, on {guest.host}"
+        if hello.worker and guest is None:
+            return f"{who}: a worker of rank {rank}, which is not there"
+        if hello.worker and guest is not None and guest.workers >= MOST_WORKERS:
+            return f"{who}: {guest.workers} workers of rank {rank} are there already"
         return None
 
     def gather(
@@ -204,10 +208,9 @@ class Hub:
         with self.changed:
             self.lost[rank] = why
             self.changed.notify_all()
-        assert self.run is not None
-        number = current(self.run)
-        if number is not None and not (self.run / failure(number, rank).name).exists():
-            failure(number, rank).write(self.run, Failure(code=-1, reason=why, result=None))
+        number = current(self.path)
+        if number is not None and not (self.path / failure(number, rank).name).exists():
+            failure(number, rank).write(self.path, Failure(code=-1, reason=why, result=None))
 
     def check(self) -> None:
         """Raises `Lost` where a rank is gone."""
@@ -226,21 +229,22 @@ class Hub:
             self.door.shutdown(socket.SHUT_RDWR)
         self.door.close()
 
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        assert self.run is not None
+        return self.run
+
     def serve(self, wire: Wire, rank: int) -> None:
-        """Answer one rank, or its worker, until it leaves.
+        """Answer one rank, or its worker, until it says that it leaves.
 
         Raises:
             OSError: its connection ended, or it is silent (`TimeoutError`).
+            ValueError: what came is no message.
         """
-        assert self.run is not None
-        shelf = Shelf(self.run, rank)
-        while True:
-            header, body = wire.receive()
-            if header.get("op") == "bye":
-                guest = self.guests[rank]
-                guest.left = True
-                if not over(self.run):
-                    self.lose(rank, f"it was ended (on {guest.host})")
-                wire.send({})
-                return
-            wire.send(*shelf.answer(header, body))
+        with contextlib.closing(Shelf(self.path, rank)) as shelf:
+            while True:
+                header, body = wire.receive()
+                if header.get("op") == "bye":
+                    return
+                wire.send(*shelf.answer(header, body))

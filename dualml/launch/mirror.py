@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from dualml.backend import BackendInfo, backends
-from dualml.errors import CommunicationError, UserError
+from dualml.errors import CommunicationError, UserError, plain
 from dualml.files import write_bytes
+from dualml.launch.remote import Remote
 from dualml.launch.route import near
-from dualml.launch.wire import PIECE, TOKEN, Header, Wire, call
+from dualml.launch.wire import TOKEN, Mismatch, Wire, call, reason
+from dualml.messages import field_of
 from dualml.store.sessions import Announcement, Failure, announcement, failure
 from dualml.store.trial import JOB
 from dualml.store.usage import usage_path
@@ -33,6 +34,10 @@ AGAIN_S, ALIVE_S = 0.5, 1.0
 USAGE_S = 5.0
 #: A rank may take so long to leave a group that rank 0 has left.
 LEAVE_S = 5.0
+#: Between two questions for an announcement, at least.
+PAUSE_S = 0.02
+#: How ranks on several machines find one another: not by a file that rank 0 would name.
+RENDEZVOUS = ("tcp://", "env://")
 
 
 def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
@@ -69,11 +74,10 @@ class Seat:
                 "worker": worker, "same": known, "clock": time.time(),
             })  # fmt: skip
         except (OSError, ValueError) as error:
-            wire.close()
-            raise CommunicationError(f"rank 0 at {self} is gone: {error}") from None
+            raise CommunicationError(f"rank 0 at {self} is gone: {reason(error)}") from None
         if "refused" in answer:
             wire.close()
-            raise UserError(f"refused by rank 0 at {self}: {answer['refused']}")
+            raise UserError(f"refused by rank 0 at {self}: {plain(str(answer['refused']))}")
         return wire
 
     def __str__(self) -> str:
@@ -90,70 +94,6 @@ def seat_of_worker() -> Seat | None:
         return None
     host, port, rank, size = text.split()
     return Seat(host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size))
-
-
-class Remote:
-    """What stands in rank 0's run folder, over a connection to it.
-
-    Args:
-        run: this machine's copy.
-    """
-
-    def __init__(self, seat: Seat, wire: Wire, run: Path) -> None:
-        self.seat, self.wire, self.run = seat, wire, run
-        self.sent = dict[Path, tuple[int, int]]()
-
-    def ask(self, op: str, path: str = "", body: bytes = b"", **more: Any) -> tuple[Header, bytes]:
-        """Raises `CommunicationError` where rank 0 is gone, or cannot do it."""
-        header = {"op": op, "path": path, "rank": self.seat.rank, **more}
-        try:
-            answer, content = self.wire.ask(header, body)
-        except (OSError, ValueError) as error:
-            raise CommunicationError(f"rank 0 at {self.seat} is gone: {error}") from None
-        if "error" in answer:
-            raise CommunicationError(str(answer["error"]))
-        return answer, content
-
-    def read(self, path: str) -> bytes | None:
-        """A file; None where there is none."""
-        parts, at = list[bytes](), 0
-        while True:
-            answer, piece = self.ask("get", path, at=at)
-            if not answer["there"]:
-                return None
-            parts.append(piece)
-            at += len(piece)
-            if len(piece) < PIECE:
-                return b"".join(parts)
-
-    def write(self, path: str, content: bytes) -> None:
-        """A file, whole or not at all."""
-        for at in range(0, max(1, len(content)), PIECE):
-            piece = content[at : at + PIECE]
-            self.ask("put", path, piece, at=at, last=at + len(piece) >= len(content))
-
-    def fetch(self, folder: str, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Copy the files of a folder that are wanted."""
-        (self.run / folder).mkdir(parents=True, exist_ok=True)
-        for name in self.ask("list", folder)[0]["files"]:
-            if wanted(name) and (content := self.read(f"{folder}/{name}")) is not None:
-                write_bytes(self.run / folder / name, content)
-
-    def deliver(self, folder: Path, which: str = "*") -> None:
-        """Send what this rank has written into the folder of a trial since the last time.
-
-        Args:
-            which: a pattern that the names of the files match.
-        """
-        own_files = sorted(folder.glob(f"rank{self.seat.rank}.*"))
-        for path in (path for path in own_files if path.match(which)):
-            status = path.stat()
-            if self.sent.get(path) != (stamp := (status.st_mtime_ns, status.st_size)):
-                self.write(str(path.relative_to(self.run)), path.read_bytes())
-                self.sent[path] = stamp
-        for path in [path for path in self.sent if not path.exists()]:
-            self.ask("remove", str(path.relative_to(self.run)))
-            del self.sent[path]
 
 
 @dataclass
@@ -175,10 +115,13 @@ class Mirror:
     def awaited(self, number: int) -> Announcement:
         """What rank 0 announces next, when it does."""
         name = announcement(number).name
-        while not self.remote.ask("wait", name)[0]["there"]:
-            pass
-        content = self.remote.read(name)
-        assert content is not None
+        content = None
+        while content is None:
+            answer, _ = self.remote.ask("wait", name)
+            with self.remote.understood():
+                there = field_of(answer, "there", bool)
+            content = self.remote.read(name) if there else None
+            time.sleep(PAUSE_S)
         (self.run / name).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(self.run / name, content)
         return announcement(number).read(self.run)
@@ -190,6 +133,12 @@ class Mirror:
         own_files = f"rank{self.remote.seat.rank}."
         for place in announced.places or ():
             self.remote.fetch(place, lambda name: name == JOB.name or name.startswith(own_files))
+            rendezvous = JOB.read(self.run / place).rendezvous
+            if not rendezvous.startswith(RENDEZVOUS):
+                raise UserError(
+                    f"rank 0 says rendezvous {plain(rendezvous)!r}; ranks on several machines meet "
+                    "at tcp://HOST:PORT"
+                )
         self.places = [self.run / place for place in announced.places or ()]
         return self.places
 
@@ -205,12 +154,14 @@ class Mirror:
         if time.monotonic() - self.said < ALIVE_S:
             return False
         answer, _ = self.remote.ask("age", announcement(number + 1).name)
+        with self.remote.understood():
+            age = field_of(answer, "age", float) if answer.get("age") is not None else None
         self.said = time.monotonic()
         if not self.keep and self.said - self.usage_sent > USAGE_S:
             self.usage_sent = self.said
             for place in self.places:
                 self.remote.deliver(place, usage_path(place, self.remote.seat.rank).name)
-        return answer["age"] is not None and answer["age"] > LEAVE_S
+        return age is not None and age > LEAVE_S
 
     def failed(self, number: int, note: Failure) -> None:
         """Leave word of how this rank's part failed, and on which machine."""
@@ -248,7 +199,7 @@ def reach(seat: Seat, seconds: float, waiting: Callable[[], None]) -> Wire:
         try:
             return seat.enter(worker=False, limit=max(1.0, end - time.monotonic()))
         except CommunicationError as error:
-            if TOKEN in str(error) or time.monotonic() > end:
+            if isinstance(error, Mismatch) or time.monotonic() > end:
                 raise UserError(f"{error}; start rank 0 there, or see --rendezvous") from None
         if not told:
             waiting()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualml.errors import UserError
-from dualml.launch.wire import PIECE, Header, reason
+from dualml.errors import plain
+from dualml.launch.wire import PIECE, reason
+from dualml.messages import Header, field_of, number_of, text_of
+from dualml.store.paths import LONGEST, place_in
 from dualml.store.sessions import SESSIONS
 from dualml.store.trial import BOARD
 
@@ -18,15 +22,20 @@ from dualml.store.trial import BOARD
 HOLD_S = 1.0
 POLL_S = 0.02
 READ, WRITTEN = ("plan", "trials", SESSIONS), ("trials", SESSIONS)
-#: Of a path, so that none leads out of the folder.
-PART = re.compile(r"^(?!\.{1,2}$)[\w.-]{1,255}$")
+#: Bytes of a file, at most.
+LARGEST = 2**42
+LONGEST_ERROR = 300
 
 Answer = tuple[Header, bytes]
+#: Files that a connection has begun to send, at a time.
+MOST_UNFINISHED = 16
+#: Of connections, in names of files that are being written: larger than the number of a process.
+serials = itertools.count(2**23)
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """The files of a run, for one rank.
+    """The files of a run, for one connection of one rank.
 
     Args:
         run: the run folder, without symbolic links.
@@ -34,36 +43,47 @@ class Shelf:
 
     run: Path
     rank: int
+    serial: int = field(default_factory=lambda: next(serials))
+    unfinished: dict[Path, int] = field(default_factory=dict)
 
     def answer(self, header: Header, body: bytes) -> Answer:
-        """What is asked for, or why not."""
+        """Return what is asked for, or why not."""
         asked: dict[str, Callable[[Header, bytes], Answer]] = {
             "list": self.listed, "get": self.got, "put": self.put, "remove": self.remove,
             "wait": self.awaited, "age": self.age,
         }  # fmt: skip
         try:
-            return asked[str(header.get("op"))](header, body)
-        except (UserError, KeyError, TypeError, ValueError) as error:
-            return {"error": f"rank 0: {error}"}, b""
+            op = text_of(header, "op", 100)
+            if op not in asked:
+                raise ValueError(f"{op!r} is nothing that a rank can ask for")
+            return asked[op](header, body)
+        except ValueError as error:
+            return {"error": f"rank 0: {plain(str(error))[:LONGEST_ERROR]}"}, b""
         except OSError as error:
-            return {"error": f"rank 0: {error.filename}: {reason(error)}"}, b""
+            where = f"{plain(str(error.filename))}: " if error.filename else ""
+            return {"error": f"rank 0: {where}{reason(error)}"}, b""
+
+    def close(self) -> None:
+        """Remove what this rank began to send and did not finish."""
+        for fresh in self.unfinished:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
 
     def path(self, header: Header, among: tuple[str, ...] = READ) -> Path:
-        """Raises `UserError` for what is not in these parts of the run folder."""
-        text = str(header.get("path"))
-        parts = text.split("/")
-        path = self.run.joinpath(*parts)
-        inside = all(map(PART.match, parts)) and parts[0] in among
-        if not inside or not path.resolve().is_relative_to(self.run):
-            raise UserError(f"{text!r} is no path of a run folder")
-        return path
+        """Raises `ValueError` for what is not in these parts of the run folder."""
+        return place_in(self.run, text_of(header, "path", LONGEST), among)
 
     def own(self, header: Header) -> Path:
-        """Raises `UserError` for what this rank may not write."""
+        """Raises `ValueError` for what this rank may not write."""
         path = self.path(header, WRITTEN)
-        note = path.parent.name == BOARD and path.name.endswith(f".{self.rank}")
-        if not note and f"rank{self.rank}" not in path.name.split("."):
-            raise UserError(f"rank {self.rank} may not write {header.get('path')!r}")
+        if path.parent == self.run / SESSIONS:
+            allowed = re.fullmatch(rf"[0-9]{{1,9}}\.rank{self.rank}\.json", path.name) is not None
+        elif path.parent.name == BOARD:
+            allowed = path.name.endswith(f".{self.rank}")
+        else:
+            allowed = path.name.startswith(f"rank{self.rank}.")
+        if not allowed:
+            raise ValueError(f"rank {self.rank} may not write {header['path']!r}")
         return path
 
     def listed(self, header: Header, _: bytes) -> Answer:
@@ -73,24 +93,31 @@ class Shelf:
         return {"files": [p.name for p in there if p.is_file() and p.name[0] != "."]}, b""
 
     def got(self, header: Header, _: bytes) -> Answer:
-        """A piece of a file."""
-        try:
-            with self.path(header).open("rb") as file:
-                file.seek(int(header.get("at", 0)))
-                return {"there": True}, file.read(PIECE)
-        except (FileNotFoundError, NotADirectoryError):
-            return {"there": False}, b""
+        """A piece of a file, and the size of all of it."""
+        path, at = self.path(header), number_of(header, "at", 0, LARGEST, 0)
+        if not path.is_file():
+            return {"there": False, "size": 0}, b""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(at)
+            return {"there": True, "size": size}, file.read(PIECE)
 
     def put(self, header: Header, body: bytes) -> Answer:
         """The next piece of a file; with the last one it stands where it belongs."""
-        path, at = self.own(header), int(header.get("at", 0))
+        path, at = self.own(header), number_of(header, "at", 0, LARGEST, 0)
+        last = field_of(header, "last", bool, False)
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.part")
-        with fresh.open("r+b" if at else "wb") as file:
-            file.seek(at)
+        fresh = path.with_name(f".{path.name}.{self.serial}")
+        if at != (self.unfinished.get(fresh, 0) if at else 0):
+            raise ValueError(f"a piece from byte {at}; {self.unfinished.get(fresh, 0)} have come")
+        if fresh not in self.unfinished and len(self.unfinished) >= MOST_UNFINISHED:
+            raise ValueError(f"{MOST_UNFINISHED} files were begun and not finished")
+        self.unfinished[fresh] = at + len(body)
+        with fresh.open("ab" if at else "wb") as file:
             file.write(body)
-        if header.get("last"):
+        if last:
             os.replace(fresh, path)
+            del self.unfinished[fresh]
         return {}, b""
 
     def remove(self, header: Header, _: bytes) -> Answer:

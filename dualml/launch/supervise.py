@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import queue
 import signal
@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dualml.launch.hosted import Guest
 from dualml.launch.process import Launch, Process
+from dualml.messages import LONGEST_LINE, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1
@@ -27,6 +29,13 @@ PEERS_S = 1.5
 STOPPED_S = 3.0
 #: Errors of ranks that waited in vain for another one.
 SECONDARY = "CommunicationError"
+#: Events of all ranks that wait to be heard; a rank that says more waits until they are.
+MOST_EVENTS = 1000
+#: Types of the fields of an event that are used here and by those who listen; null is any of them.
+FIELDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("event", "phase", "inside", "status", "reason", "kind"), (str,)),
+    **dict.fromkeys(("done", "total", "loss", "calls"), (int, float)),
+}
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ def take(
     if event.get("event") == "result":
         results[rank] = event
     elif event.get("event") == "pulse":
-        pulse = (int(event.get("calls", 0)), str(event.get("inside", "")))
+        pulse = (int(event.get("calls") or 0), str(event.get("inside") or ""))
         known.last = now if pulse[0] != known.pulse[0] else known.last
         known.pulse = pulse
     else:
@@ -185,20 +194,29 @@ def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: i
 @contextlib.contextmanager
 def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
     """Each process in a session of its own; all their groups are gone when the block is left."""
-    events: queue.Queue[Any] = queue.Queue()
+    events: queue.Queue[Any] = queue.Queue(MOST_EVENTS)
     ranks: list[Rank] = []
     readers: list[threading.Thread] = []
+    over = threading.Event()
+
+    def put(number: int, event: dict[str, Any] | None) -> None:
+        while not over.is_set():
+            with contextlib.suppress(queue.Full):
+                events.put((number, event), timeout=POLL_S)
+                return
+
     try:
         for number, launch in enumerate(launches):
             process = launch.start()
             ranks.append(Rank(process, time.monotonic()))
             reader = threading.Thread(
-                target=listen, args=(number, process.stdout, events), daemon=True
+                target=listen, args=(process.stdout, partial(put, number)), daemon=True
             )
             reader.start()
             readers.append(reader)
         yield ranks, events
     finally:
+        over.set()
         end([r.process for r in ranks])
         for reader in readers:
             reader.join(timeout=GRACE_S)
@@ -209,15 +227,32 @@ def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], qu
                         pipe.close()
 
 
-def listen(number: int, pipe: Any, events: queue.Queue[Any]) -> None:
-    for line in pipe:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # a line cut off by the worker's death
-        if isinstance(event, dict):
-            events.put((number, event))
-    events.put((number, None))
+def listen(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
+    """Put the events of a rank, and None when its channel has closed or cannot be read further.
+
+    Args:
+        pipe: lines of bytes, from a process that may be killed in the middle of one, and may write
+            whatever it likes.
+    """
+    try:
+        with contextlib.suppress(OSError, ValueError):  # the pipe was closed
+            for line in read_lines(pipe, LONGEST_LINE) if hasattr(pipe, "readline") else pipe:
+                if (event := event_of(line)) is not None:
+                    put(event)
+    finally:
+        put(None)
+
+
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """Return the event that a line is; None for one that is none, or has fields of other types."""
+    try:
+        event = decode_header(line, LONGEST_LINE + 1, finite=False)
+    except ValueError:
+        return None
+    fields = ((event.get(name), kinds) for name, kinds in FIELDS.items())
+    typed = all(value is None or type(value) in kinds for value, kinds in fields)
+    calls = event.get("calls") or 0
+    return event if typed and math.isfinite(calls) else None
 
 
 def end(processes: Sequence[Process | Guest]) -> None:

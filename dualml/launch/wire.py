@@ -2,44 +2,60 @@
 know the run's token.
 
 Each proves that it knows the token, the caller first, by an HMAC-SHA-256 of numbers that both have
-drawn; until then 4 kB are all that is read. What follows is not encrypted.
+drawn; until then 4 kB are all that is read. Every message that follows has a code of the same kind
+over its number, its header and its bytes (`dualml.launch.seal`). Nothing is encrypted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import json
+import math
 import os
+import re
 import secrets
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from dualml.errors import CommunicationError, UserError
+from dualml.launch.seal import CODE, Seal, derive
+from dualml.messages import Header, decode_header, read_exactly, text_of
 
 #: Where the token of a run is read from: a command's arguments are seen by everybody.
 TOKEN = "DUALML_TOKEN"
 SHORTEST = 8
-PROTOCOL = 1
+PROTOCOL = 2
 #: Two that meet say who they are within so many seconds.
 HELLO_S = 10.0
-#: An answer takes at most so long; rank 0 may be busy with other ranks.
+#: An answer begins within so many seconds; rank 0 may be busy with other ranks.
 ANSWER_S = 60.0
 #: A machine that says nothing for so long, or does not even confirm what it is sent, is lost.
 SILENT_S = 15.0
-#: Bytes of a header, before and after the other is known, and of what follows it.
-STRANGE, HEADER, BODY = 4096, 2**24, 2**26
+#: A message is complete so many seconds after its first byte, and one more for so many bytes.
+MESSAGE_S, SLOWEST = 60.0, 100_000
+#: Between two attempts of a caller whom rank 0 hung up on before it could prove itself.
+AGAIN_S = 0.3
 #: A file goes in pieces of so many bytes.
 PIECE = 2**24
-READ = 2**20
+#: Of a body that is sent at a time.
+STRIDE = 2**20
+#: Bytes of a header, before and after the other is known, and of what follows it.
+STRANGE, HEADER, BODY = 4096, 2**22, PIECE
 SIZES = struct.Struct(">IQ")
+NONCE = re.compile("[0-9a-f]{64}")
+#: What the codes of a connection are for.
+OF_RANK, OF_HUB = "proof of a rank", "proof of rank 0"
+FROM_RANK, FROM_HUB = "messages of a rank", "messages of rank 0"
 
-Header = dict[str, Any]
+
+class Mismatch(CommunicationError):
+    """Somebody answers, but with another token or another version: to wait is of no use."""
 
 
 def address_of(rendezvous: str) -> tuple[str, int]:
@@ -84,117 +100,200 @@ class Wire:
 
     Args:
         door: a connected socket; closed with this.
+
+    Attributes:
+        deadline: of `time.monotonic`; after it nothing is received or sent.
+        wait: seconds until the next message begins, at most; None: any time.
     """
 
     def __init__(self, door: socket.socket) -> None:
-        self.door, self.known = door, False
+        self.door, self.deadline = door, math.inf
+        self.wait: float | None = HELLO_S
+        self.sending: Seal | None = None
+        self.receiving: Seal | None = None
         self.turn = threading.Lock()
-        door.settimeout(HELLO_S)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: the system of a busy process confirms, too
             limit = int(SILENT_S * 1000)
             door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
-    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        text = json.dumps(header).encode()
-        self.door.sendall(SIZES.pack(len(text), len(body)) + text)
-        if body:
-            self.door.sendall(body)
+    def authenticate(self, sending: Seal, receiving: Seal) -> None:
+        """Send and expect codes from now on: the other end is known."""
+        self.sending, self.receiving = sending, receiving
+        self.deadline = math.inf
 
-    def receive(self) -> tuple[Header, bytes]:
-        """The next message.
+    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        """Send a message.
 
         Raises:
-            OSError: the connection ended or is silent for too long (`TimeoutError`).
-            ValueError: what came is no message.
+            OSError: the connection ended, or the other end does not take it in time.
         """
-        size, more = SIZES.unpack(self.read(SIZES.size))
-        if size > (HEADER if self.known else STRANGE) or more > (BODY if self.known else 0):
-            raise ValueError(f"a message of {size + more:,} bytes")
-        header = json.loads(self.read(size))
-        if not isinstance(header, dict):
-            raise ValueError("a header that is no table")
-        return header, self.read(more)
+        text = json.dumps(header).encode()
+        head, end = SIZES.pack(len(text), len(body)) + text, time_limit(len(text) + len(body))
+        code = self.sending.begin() if self.sending else None
+        if code:
+            code.update(head)
+        if body:
+            self.push(head, end)
+            head = b""
+        for part in pieces(body):
+            if code:
+                code.update(part)
+            self.push(part, end)  # the other end computes its code meanwhile
+        self.push(head + (code.digest() if code else b""), end)
 
-    def read(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self.door.recv(min(READ, size - len(parts)))
-            if not part:
-                raise ConnectionError("the connection ended")
-            parts += part
-        return bytes(parts)
+    def push(self, data: bytes | memoryview, end: float) -> None:
+        left = min(self.deadline, end) - time.monotonic()
+        self.door.settimeout(max(left, 1e-3))
+        self.door.sendall(data)
+
+    def receive(self) -> tuple[Header, bytes]:
+        """Receive the next message.
+
+        Raises:
+            OSError: the connection ended, is silent for too long or too slow (`TimeoutError`).
+            ValueError: what came is no message, or not the one that was sent.
+        """
+        wait = math.inf if self.wait is None else self.wait
+        silence = SILENT_S if self.wait is None else self.wait
+        begin = read_exactly(self.door, 1, min(self.deadline, time.monotonic() + wait))
+        end = min(self.deadline, time_limit(0))
+        sizes = begin + read_exactly(self.door, SIZES.size - 1, end, silence)
+        size, more = SIZES.unpack(sizes)
+        known = self.receiving is not None
+        if size > (HEADER if known else STRANGE) or more > (BODY if known else 0):
+            raise ValueError(f"a message of {size + more:,} bytes")
+        end = min(self.deadline, time_limit(size + more))
+        code = self.receiving.begin() if self.receiving else None
+        text, body = read_exactly(self.door, size, end, silence), bytearray()
+        if code:
+            code.update(sizes + text)
+        while len(body) < more:
+            part = read_exactly(self.door, min(STRIDE, more - len(body)), end, silence)
+            body += part
+            if code:
+                code.update(part)
+        if code and not hmac.compare_digest(
+            code.digest(), read_exactly(self.door, CODE, end, silence)
+        ):
+            raise ValueError("a message was altered, repeated, left out or moved on its way")
+        return decode_header(text, HEADER), bytes(body)
 
     def ask(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[Header, bytes]:
-        """A message and the answer to it; threads take turns."""
+        """Send a message and return the answer to it; threads take turns. What goes wrong ends the
+        connection: another question would get the answer to this one."""
         with self.turn:
-            self.send(header, body)
-            return self.receive()
+            try:
+                self.send(header, body)
+                return self.receive()
+            except (OSError, ValueError):
+                self.close()
+                raise
 
     def close(self) -> None:
         self.door.close()
 
 
-def proof(token: bytes, who: str, own: str, theirs: str) -> str:
-    return hmac.new(token, f"{who} {own} {theirs}".encode(), hashlib.sha256).hexdigest()
+def pieces(body: bytes) -> Iterator[memoryview]:
+    """Yield a body in parts that are sent, and added to its code, one by one."""
+    whole = memoryview(body)
+    return (whole[at : at + STRIDE] for at in range(0, len(whole), STRIDE))
+
+
+def time_limit(size: int) -> float:
+    """When a message of so many bytes is complete that begins now, of `time.monotonic`."""
+    return time.monotonic() + MESSAGE_S + size / SLOWEST
 
 
 def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
     """Connect to rank 0's machine and prove to one another that the token is known.
 
     Raises:
+        Mismatch: somebody with another token or another version answers.
         CommunicationError: nobody answers there within ``seconds``, or somebody else does.
     """
-    where = f"{host}:{port}"
-    try:
-        wire = Wire(socket.create_connection((host, port), timeout=min(HELLO_S, seconds)))
-    except OSError as error:
-        raise CommunicationError(f"nobody answers at {where}: {reason(error)}") from None
-    try:
-        wire.door.settimeout(seconds)
-        own = secrets.token_hex(32)
-        wire.send({"dualml": PROTOCOL, "nonce": own})
-        hello, _ = wire.receive()
-        theirs = str(hello.get("nonce"))
-        if hello.get("dualml") != PROTOCOL:
-            raise CommunicationError(f"{where} speaks version {hello.get('dualml')} of dualml's "
-                                     f"protocol; this is {PROTOCOL}")  # fmt: skip
-        wire.send({"proof": proof(token, "rank", own, theirs)})
-        answer, _ = wire.receive()
-        right = proof(token, "hub", theirs, own)
-        if not hmac.compare_digest(str(answer.get("proof")), right):
-            own = "" if token else f", and this rank has none: set {TOKEN} to it"
-            raise CommunicationError(f"{where} has another {TOKEN}{own}")
-    except (OSError, ValueError) as error:
-        wire.close()
-        raise CommunicationError(f"{where} does not answer as dualml: {reason(error)}") from None
-    except CommunicationError:
-        wire.close()
-        raise
-    wire.known = True
-    wire.door.settimeout(ANSWER_S)
-    return wire
+    where, begin = f"{host}:{port}", time.monotonic()
+    while True:
+        try:
+            door = socket.create_connection((host, port), timeout=min(HELLO_S, seconds))
+        except OSError as error:
+            raise CommunicationError(f"nobody answers at {where}: {reason(error)}") from None
+        try:
+            wire = Wire(door)
+            wire.deadline, wire.wait = begin + seconds, seconds
+            introduce(wire, token, where)
+            return wire
+        except Mismatch:
+            door.close()
+            raise
+        except (OSError, ValueError) as error:
+            door.close()
+            # Rank 0 hangs up on the oldest of many that have not proved themselves.
+            refused = isinstance(error, ConnectionError)
+            if not refused or time.monotonic() - begin > min(seconds, HELLO_S):
+                text = f"{where} does not answer as dualml: {reason(error)}"
+                raise CommunicationError(text) from None
+        time.sleep(AGAIN_S)
+
+
+def introduce(wire: Wire, token: bytes, where: str) -> None:
+    """The caller's part of the proofs."""
+    caller = secrets.token_hex(32)
+    wire.send({"dualml": PROTOCOL, "nonce": caller})
+    hello, _ = wire.receive()
+    if (version := hello.get("dualml")) != PROTOCOL:
+        other = f"version {version}" if type(version) is int else "no version"
+        raise Mismatch(
+            f"{where} speaks {other} of dualml's protocol, this rank version {PROTOCOL}: install "
+            "the same dualml on all machines"
+        )
+    host = nonce_of(hello)
+    wire.send({"proof": derive(token, OF_RANK, caller, host).hex()})
+    answer, _ = wire.receive()
+    if not is_proof(answer, derive(token, OF_HUB, caller, host)):
+        missing = "" if token else f", and this rank has none: set {TOKEN} to it"
+        raise Mismatch(f"{where} has another {TOKEN}{missing}")
+    sending, receiving = (derive(token, what, caller, host) for what in (FROM_RANK, FROM_HUB))
+    wire.authenticate(Seal(sending), Seal(receiving))
+    wire.wait = ANSWER_S
 
 
 def answer(door: socket.socket, token: bytes) -> Wire | None:
-    """The other end of `call`; None for somebody who does not know the token."""
-    wire = Wire(door)
+    """Do rank 0's part of the proofs within `HELLO_S` seconds; None for somebody who does not know
+    the token or speaks another version of the protocol."""
     try:
+        wire = Wire(door)
+        wire.deadline = time.monotonic() + HELLO_S
         hello, _ = wire.receive()
-        own, theirs = secrets.token_hex(32), str(hello.get("nonce"))
-        wire.send({"dualml": PROTOCOL, "nonce": own})
+        host = secrets.token_hex(32)
+        wire.send({"dualml": PROTOCOL, "nonce": host})
+        caller = nonce_of(hello) if hello.get("dualml") == PROTOCOL else ""
         given, _ = wire.receive()
-        right = proof(token, "rank", theirs, own)
-        if not hmac.compare_digest(str(given.get("proof")), right):
+        if not caller or not is_proof(given, derive(token, OF_RANK, caller, host)):
             wire.send({})
-            wire.close()
+            door.close()
             return None
-        wire.send({"proof": proof(token, "hub", own, theirs)})
+        wire.send({"proof": derive(token, OF_HUB, caller, host).hex()})
     except (OSError, ValueError):
-        wire.close()
+        door.close()
         return None
-    wire.known = True
+    sending, receiving = (derive(token, what, caller, host) for what in (FROM_HUB, FROM_RANK))
+    wire.authenticate(Seal(sending), Seal(receiving))
     return wire
+
+
+def nonce_of(hello: Header) -> str:
+    """Return the number that the other end drew; raises `ValueError` where it is none."""
+    text = text_of(hello, "nonce")
+    if not NONCE.fullmatch(text):
+        raise ValueError("a nonce that is not 32 bytes in hexadecimal digits")
+    return text
+
+
+def is_proof(message: Header, expected: bytes) -> bool:
+    """Return whether a message proves that its sender knows the token."""
+    given = text_of(message, "proof", default="")
+    return hmac.compare_digest(given.encode(), expected.hex().encode())
 
 
 def reason(error: BaseException) -> str:

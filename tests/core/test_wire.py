@@ -14,12 +14,14 @@ import pytest
 
 from dualml.backend import Adopted
 from dualml.errors import CommunicationError, UserError
-from dualml.launch import adopted, hub, mirror, shelf
+from dualml.launch import adopted, hub, mirror, shelf, wire
+from dualml.launch import remote as files
 from dualml.launch.hub import Hub, Lost
 from dualml.launch.mirror import Mirror, Remote, Seat, reach, versions
 from dualml.launch.route import ADDRESS, INTERFACE, free_port, near
 from dualml.launch.wire import TOKEN, call, token_for
 from dualml.store.sessions import Announcement, Failure, announce, announce_end, failure, forget
+from dualml.store.trial import JOB, Job
 from dualml.worker.away import RemoteBoard
 
 pytestmark = pytest.mark.system
@@ -49,6 +51,13 @@ def seat(there: Hub, rank: int = 1, **changed: Any) -> Seat:
 def came(there: Hub, copy: Path, rank: int = 1) -> Remote:
     copy.mkdir(exist_ok=True)
     return Remote(seat(there, rank), seat(there, rank).enter(worker=False, limit=5), copy)
+
+
+def job(rendezvous: str = "tcp://127.0.0.1:1") -> Job:
+    return Job(
+        arm="a", backend="numpy", seed=0, device="cpu", threads=1, cores=0, rendezvous=rendezvous,
+        key="0", check=False, plan_hash="", checkpoint_every=0,
+    )  # fmt: skip
 
 
 def refused(there: Hub, rank: int = 1, **changed: Any) -> str:
@@ -157,7 +166,7 @@ def test_where_rank_0_cannot_listen(there: Hub) -> None:
 def test_files_go_both_ways_in_pieces(
     there: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (shelf, mirror):
+    for module in (shelf, files):
         monkeypatch.setattr(module, "PIECE", 100)
     remote, run = came(there, tmp_path / "copy"), tmp_path / "run"
     for size in (0, 1, 99, 100, 101, 1000):
@@ -232,7 +241,8 @@ def test_sessions_are_heard_of_and_fail_with_the_machine(there: Hub, tmp_path: P
     run, copy = tmp_path / "run", tmp_path / "copy"
     place = run / "trials/a/numpy/seed0"
     place.mkdir(parents=True)
-    for name in ("job.json", "rank1.jsonl", "rank2.jsonl", "weights.safetensors"):
+    JOB.write(place, job())
+    for name in ("rank1.jsonl", "rank2.jsonl", "weights.safetensors"):
         (place / name).write_text(name)
     session = Mirror(came(there, copy), copy)
     later = threading.Timer(
