@@ -6,7 +6,7 @@ ranks ask for different things, and that nothing can come any more, at once and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from dualml.messages import Header, field_of, number_of, text_of
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
                "reduce_scatter", "all_to_all", "barrier")  # fmt: skip
 EXCHANGE = "exchange"
-COMBINE = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum,
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum,
            "prod": np.multiply}  # fmt: skip
 
 

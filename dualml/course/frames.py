@@ -125,7 +125,7 @@ class Stream:
         self.buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[Header, dict[str, Any]]]:
-        """Return the messages that are complete with this piece; `ValueError` where they are none."""
+        """Return the messages that this piece completes; `ValueError` where they are none."""
         self.buffer += piece
         complete = []
         while len(self.buffer) >= LENGTHS.size:

@@ -19,7 +19,7 @@ from dualml.course.clock import Clock
 from dualml.course.collectives import EXCHANGE, Ask, compute, mismatch, read_ask
 from dualml.course.frames import Arrays, Stream, encode, plain_text
 from dualml.course.tally import Tally, allowed_in
-from dualml.messages import Header, number_of, text_of
+from dualml.messages import Header, number_of, seconds_of, text_of
 
 #: After the first rank that fails, the others may say what became of them for so long.
 PEERS_S = 1.5
@@ -188,8 +188,8 @@ class Mediator:
             elif kind == "mark":
                 self.tally.mark(member.rank, text_of(header, "name", 40))
             elif kind == "answer":
+                member.seconds = seconds_of(header, "seconds", 1e6, 0.0)
                 member.arrays, member.ask = arrays, None
-                member.seconds = min(1e6, max(0.0, float(header.get("seconds", 0.0))))
             elif kind == "trouble":
                 name, line = text_of(header, "kind", 200), number_of(header, "line", 0, 10**7, 0)
                 text = plain_text(header.get("message", ""))
@@ -279,9 +279,12 @@ class Mediator:
         """Answer the exchanges whose messages have all found the other end."""
         ready = {m.rank: m.ask for m in self.members if m.ask and m.ask.name == EXCHANGE}
         while True:  # who waits for somebody that is not ready is not ready either
-            lame = [r for r, ask in ready.items()
-                    if any(p not in ready or r not in ready[p].receive for p in ask.sends)
-                    or any(p not in ready or r not in ready[p].sends for p in ask.receive)]  # fmt: skip
+            lame = [
+                rank
+                for rank, ask in ready.items()
+                if any(p not in ready or rank not in ready[p].receive for p in ask.sends)
+                or any(p not in ready or rank not in ready[p].sends for p in ask.receive)
+            ]
             if not lame:
                 break
             for rank in lame:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from dualml.aggregation import Ring
-from dualml.communicator.how import Traffic
 from dualml.course.catalogue import planted, plants
+from dualml.course.clock import Clock
+from dualml.course.collectives import Ask
 from dualml.course.exercise import RIGHT, Answer, Call, Requirement, Trouble
 from dualml.course.judge import agrees
-from dualml.course.lab2 import rules, slow
-from dualml.course.lab2.matched import UNTOLD, Matched
+from dualml.course.lab2 import rules
 from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, Measured
 from dualml.course.lab2.requirements import ELEMENTS, SHAPES, Together, requirements
 from dualml.course.lab2.rules import seconds
@@ -170,68 +170,20 @@ def test_other_errors_are_named_by_what_they_say(kind: str, message: str, name: 
         assert requirement.mistakes_of(Trouble(kind, message)) == ((name,) if name else ())
 
 
-class Neighbour:
-    """A communicator of rank 0 of two whose neighbour sends a vector of so many elements."""
-
-    rank, size = 0, 2
-
-    def __init__(self, length: int) -> None:
-        self.length, self.traffic = length, Traffic()
-        self.messages = 0
-
-    def exchange(self, send: Any, receive: Any) -> dict[int, Any]:
-        self.messages += len(send)
-        self.traffic.sent += len(send)
-        self.traffic.bytes_sent += sum(x.nbytes for x in send.values())
-        told = self.messages % 2 == 1  # the number of elements goes first
-        return {p: np.array([self.length + 1]) if told else np.ones(self.length) for p in receive}
-
-
-def test_a_ring_hears_of_another_length_before_the_message() -> None:
-    comm = Neighbour(3)
-    ring = Matched(comm, lambda n: np.array([n]))
-    assert len(ring.exchange({1: np.zeros(5)}, {1: np.zeros(3)})[1]) == 3
-    assert (comm.traffic.sent, comm.traffic.bytes_sent) == (1, 40)  # only what a student sends
-    assert ring.moved == 5
-    with pytest.raises(ValueError, match="rank 0 receives 3 elements from rank 1 and expects 4"):
-        ring.exchange({1: np.zeros(5)}, {1: np.zeros(4)})
-    gone = Neighbour(UNTOLD - 1)  # what an ended rank leaves is no length: the message decides
-    with pytest.raises(ValueError, match="negative dimensions"):
-        Matched(gone, lambda n: np.array([n])).exchange({1: np.zeros(5)}, {1: np.zeros(4)})
-    with pytest.raises(AttributeError, match="comm has no 'all_reduce' in this exercise"):
-        _ = ring.all_reduce
-
-
 # --- times -------------------------------------------------------------------------------------
 
 
-class Alone:
-    """A communicator of one rank, whose barrier is counted."""
-
-    rank, size = 1, 2
-
-    def __init__(self) -> None:
-        self.met = 0
-
-    def barrier(self) -> None:
-        self.met += 1
-
-
-def test_the_clock_has_known_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(slow.time, "sleep", slept.append)
+def test_the_clock_has_known_times() -> None:
     options = {"alpha": 1.0, "beta": 0.5, "first": 100.0, "disturbed": 10.0, "late": 7.0}
-    comm = Alone()
-    clock = slow.Clock(comm, options)
-    x = np.zeros(4, np.float32)
-    for _ in range(4):
-        assert clock.all_reduce(x) is x
-    right = 1 + 0.5 * x.nbytes
-    assert slept == [right + 100, 7, right, 7, right, 7, right + 10]
-    assert comm.met == 8
-    clock.barrier()
-    clock.all_reduce(x.astype(np.float64))
-    assert slept[-2:] == [7, 1 + 0.5 * 2 * x.nbytes + 100]
+    clock = Clock(options, 2)
+    single, double = (Ask("all_reduce", dtype=d, shape=(4,)) for d in ("float32", "float64"))
+    right = 1 + 0.5 * 16
+    assert [clock.duration(single) for _ in range(4)] == [right + 100, right, right, right + 10]
+    assert clock.duration(double) == 1 + 0.5 * 32 + 100
+    assert clock.duration(Ask("barrier")) == 0.0
+    assert [clock.lateness(rank) for rank in (0, 1)] == [0.0, 0.0]
+    clock.finish(single)
+    assert [clock.lateness(rank) for rank in (0, 1, 1)] == [0.0, 7.0, 0.0]  # late once
 
 
 def times(call: Call) -> Any:

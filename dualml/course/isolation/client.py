@@ -28,7 +28,7 @@ from dualml.messages import Header
 
 #: Variables that a server is started with, where they are set: how libraries are found and how many
 #: threads compute. Nothing else of the environment reaches students' code.
-LISTED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
+LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
           "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
 #: Seconds in which walls are up, and in which a message of the warden comes once it has begun.
 WALLS_S, MESSAGE_S, POLL_S = 30.0, 30.0, 0.1
@@ -43,7 +43,7 @@ class Server:
         info = backends()[backend or "numpy"]
         environ = {name: os.environ[name] for name in LISTED if name in os.environ}
         environ |= {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp",
-                    "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+                    "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}  # fmt: skip
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock, self.ready = threading.Lock(), False
         with theirs:
@@ -213,8 +213,8 @@ def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) 
                 server = server_for(backend, network)
                 server.start(isolation.walls, network, [theirs.fileno(), *printed])
             except (OSError, ValueError) as error:
-                if (server := servers.pop((backend, network), None)) is not None:
-                    server.close()
+                if (lost := servers.pop((backend, network), None)) is not None:
+                    lost.close()
                 raise NotJudged(f"checks cannot be started: {error}") from None
         try:
             first, _ = receive(ours, WALLS_S)

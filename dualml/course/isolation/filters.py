@@ -70,7 +70,7 @@ BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 
 def filter_system_calls(network: bool) -> bool:
     """Refuse this process and its threads what a student's code does not need: calls of `REFUSED`,
-    processes (threads are allowed), and sockets, but those of `FAMILIES` where there is a ``network``.
+    processes (not threads), and sockets, but those of `FAMILIES` where there is a ``network``.
 
     Needs ``NO_NEW_PRIVS``.
 

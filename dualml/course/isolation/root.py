@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualml.course.guards import OWN_MODULE
 from dualml.course.isolation.syscalls import (
     MS_BIND,
     MS_NODEV,
@@ -72,8 +73,8 @@ def contents() -> Contents:
         if os.path.exists(path) and not inside:
             shown = [there for there in shown if not there.startswith(f"{path}/")]
             shown.append(path)
-    where = {*packages, *map(os.path.realpath, packages)}
-    return Contents(shown, links, sorted(set(hidden_below(where, shown))))
+    hidden = {*hidden_below(packages, shown), *ready_made_files()}
+    return Contents(shown, links, sorted(hidden))
 
 
 def libraries() -> set[str]:
@@ -97,6 +98,13 @@ def hidden_below(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]
         real = os.path.realpath(folder)
         if any(real == there or real.startswith(f"{there}/") for there in shown):
             yield from (f"{real}/{name}" for name in os.listdir(real) if HIDDEN.fullmatch(name))
+
+
+def ready_made_files() -> Iterable[str]:
+    """Yield the files of the frameworks' own optimizers."""
+    for name, module in list(sys.modules.items()):
+        if OWN_MODULE.fullmatch(name):
+            yield from filter(None, (module.__file__, module.__cached__))
 
 
 def build(holding: Contents, uid: int, gid: int) -> None:

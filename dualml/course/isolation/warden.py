@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -306,18 +307,15 @@ def be_rank(
 
 
 def redirect(printed: int, door: socket.socket) -> None:
-    """Let what is printed go to ``printed``, nothing be read, and all else be closed."""
-    import sys
-
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    for descriptor in (1, 2):
-        os.dup2(printed, descriptor)
-    kept = door.fileno()
-    os.closerange(3, kept)
-    os.closerange(kept + 1, 4096)
+    """Let what Python prints go to ``printed``, what libraries print nowhere; close all else."""
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        nothing = os.open(os.devnull, flags)
+        os.dup2(nothing, descriptor)
+    low, high = sorted((door.fileno(), printed))
+    os.closerange(3, low)
+    os.closerange(low + 1, high)
+    os.closerange(high + 1, 4096)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        stream = open(descriptor, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+    sys.stdout = open(printed, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore
