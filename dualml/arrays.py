@@ -7,6 +7,7 @@ memory than its size gives reason to expect.
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.files import readable
+from dualml.files import check_regular, open_to_read, readable
 from dualml.machine import usable_memory
 
 Arrays = dict[str, NDArray[Any]]
@@ -47,13 +48,13 @@ def check_memory(nbytes: int, what: str) -> None:
 
 def read_npz(path: Path, what: str = "not readable") -> Arrays:
     """The arrays of a NumPy archive by name."""
-    with readable(f"{path}: {what}"), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+    with readable(f"{path}: {what}"), open_to_read(path) as file, zipfile.ZipFile(file) as archive:
         file.seek(0)
         if file.read(2) != b"PK":
             raise ValueError("not an .npz")
         members = archive.infolist()
         nbytes = sum(member.file_size for member in members)
-        check_unpacked(nbytes, path.stat().st_size)
+        check_unpacked(nbytes, os.fstat(file.fileno()).st_size)
         check_memory(nbytes, str(path))
         return {member.filename.removesuffix(".npy"): unpacked(archive, member)
                 for member in members}  # fmt: skip
@@ -69,7 +70,7 @@ def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
     with readable(f"{path}: {what}"):
         size = path.stat().st_size
         check_memory(size, str(path))
-        return _array(lambda: path.open("rb"), size, path.name)
+        return _array(lambda: open_to_read(path), size, path.name)
 
 
 def _array(opened: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any]:
@@ -92,5 +93,6 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
     from safetensors.numpy import load_file
 
     with readable(f"{path}: {what}"):
+        check_regular(path)
         check_memory(path.stat().st_size, str(path))
         return dict(load_file(path))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Iterable
+
+#: What is looked at one by one: all but printable ASCII.
+ODD = re.compile(r"[^ -~]")
 
 
 class UserError(ValueError):
@@ -44,6 +49,25 @@ def nearest(
     return f"; known: {', '.join(names)}" if otherwise is None else otherwise
 
 
-def plain(text: str) -> str:
-    """Without line breaks and other letters that cannot be printed."""
-    return text if text.isprintable() else repr(text)[1:-1]
+class NotAFile(UserError, OSError):
+    """A path leads to a pipe, a device, a socket or a link where a regular file is expected."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.strerror = text
+
+
+def plain(text: str, keep: str = "") -> str:
+    """Return a text that no terminal takes as a command: line breaks, control characters, unpaired
+    surrogates and marks that change the direction of writing become escapes, as ``\\x1b``.
+
+    Args:
+        keep: characters that stay as they are.
+    """
+    return text if text.isprintable() else ODD.sub(lambda match: _shown(match[0], keep), text)
+
+
+def _shown(letter: str, keep: str) -> str:
+    if letter in keep or letter.isprintable() or unicodedata.category(letter) == "Zs":
+        return letter
+    return letter.encode("unicode_escape").decode()

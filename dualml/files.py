@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import math
 import os
@@ -12,11 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from dualml import parse
-from dualml.errors import UserError
+from dualml.errors import NotAFile, UserError
+from dualml.parse import SURROGATE
 
 LONGEST_REASON = 300  # characters of what a parser says: it may repeat the file
 #: Bytes of a JSON or TOML file: the largest, of traces with many tensors, have some ten million.
 MOST_TEXT = 64 * 2**20
+#: Bytes that are read at once of a file that says that it has fewer, as those of /proc do.
+LEAST = 2**16
+#: Links after one another that the system follows.
+MOST_LINKS = 40
+KINDS = (
+    (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISDIR, "a folder"),
+)  # fmt: skip
 
 
 def finite(value: Any) -> Any:
@@ -30,11 +41,26 @@ def finite(value: Any) -> Any:
     return value
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` in one step; an interruption leaves the old file."""
+def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Replace ``path`` in one step; an interruption leaves the old file.
+
+    A link to a file is replaced, never followed: run folders travel, and a link in one may lead
+    anywhere. What a user names on the command line goes through `dualml.outputs`.
+
+    Args:
+        mode: permissions of the new file, less those that the umask takes away.
+
+    Raises:
+        NotAFile: ``path`` is a device, a pipe or a socket, or a link to one.
+    """
+    if is_special(path):
+        raise NotAFile(f"{path} is {kind_of(path)}, not a file: remove it, or name a file")
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        fresh.write_bytes(content)
+        fresh.unlink(missing_ok=True)  # of a process of this number that was killed
+        with open(os.open(fresh, flags, mode), "wb") as file:
+            file.write(content)
         os.replace(fresh, path)
     except OSError as error:  # a failed write does not know the name of its file
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -43,15 +69,113 @@ def write_bytes(path: Path, content: bytes) -> None:
             fresh.unlink(missing_ok=True)
 
 
+def is_regular(path: Path) -> bool:
+    """Whether ``path`` leads to a regular file; False where that cannot be found out."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_special(path: Path) -> bool:
+    """Whether ``path`` leads to what must not be replaced by a file: a device, a pipe, a socket, or
+    a descriptor of a process (``/dev/stdout``, ``/proc/self/fd/1``)."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    if not stat.S_ISREG(mode):
+        return not stat.S_ISDIR(mode)
+    for _ in range(MOST_LINKS):
+        if not path.is_symlink():
+            return False
+        if os.path.realpath(path.parent).startswith("/proc/"):
+            return True
+        path = path.parent / os.readlink(path)
+    return False
+
+
+def kind_of(path: Path) -> str:
+    """What a path leads to, as an error names it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return "a link that leads nowhere"
+    return next((name for test, name in KINDS if test(mode)), "a file")
+
+
 def remove(path: Path) -> None:
     """The file, and what a process left of it that was killed while it wrote."""
     for there in (path, *path.parent.glob(f".{path.name}.*")):
         there.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
+    """Replace ``path`` by a value as JSON, see `write_bytes`."""
     text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
-    write_bytes(path, (text + "\n").encode())
+    # Of an unpaired surrogate its escape as text: no reader takes the surrogate back.
+    lines = SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
+    write_bytes(path, lines.encode(), mode)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by a text in UTF-8, unpaired surrogates as escapes, see `write_bytes`."""
+    write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def open_to_read(path: Path, *, links: bool = True) -> io.BufferedReader:
+    """Open a regular file for reading. A pipe without a writer is not waited for, a device is not
+    opened: whoever made the folder decides what lies in it.
+
+    Args:
+        links: whether links are followed.
+
+    Raises:
+        NotAFile: no regular file.
+        OSError: it is missing, a folder, or cannot be read.
+    """
+    _check_regular(path, os.stat(path, follow_symlinks=links).st_mode)
+    reader: io.BufferedReader = _opened(path, "rb", 0 if links else os.O_NOFOLLOW)
+    return reader
+
+
+def open_to_append(path: Path, mode: int = 0o666) -> io.BufferedWriter:
+    """Open a regular file to write at its end, a new one where there is none; no link is followed,
+    and no pipe waited for.
+
+    Raises:
+        NotAFile: there is something else.
+        OSError: it cannot be written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(path, path.lstat().st_mode)
+    writer: io.BufferedWriter = _opened(path, "ab", os.O_NOFOLLOW, mode)
+    return writer
+
+
+def _opened(path: Path, how: str, more: int, mode: int = 0o666) -> Any:
+    """Open without waiting, and look again: the path may have been exchanged meanwhile."""
+    more |= os.O_NONBLOCK | os.O_CLOEXEC
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(
+            open(path, how, opener=lambda name, flags: os.open(name, flags | more, mode))
+        )
+        _check_regular(path, os.fstat(file.fileno()).st_mode)
+        stack.pop_all()
+    return file
+
+
+def check_regular(path: Path) -> None:
+    """Raise what `open_to_read` raises, for readers that open a path by themselves."""
+    open_to_read(path).close()
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        what = next((name for test, name in KINDS if test(mode)), "no file")
+        raise NotAFile(f"{path} is {what}, not a file: remove it, or name a file")
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -61,18 +185,24 @@ def read_bytes(path: Path, most: int) -> bytes:
         most: bytes; a file that is larger is none of those that are read here.
 
     Raises:
-        UserError: too large, or no file: a pipe may never end.
+        UserError: too large, or no regular file.
         OSError: it is missing or cannot be read.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        raise UserError(f"{path} is a pipe or a device; name a file")
-    if status.st_size > most:
-        raise UserError(f"{path} has {status.st_size:,} bytes; at most {most:,} are read")
-    try:
-        return path.read_bytes()
-    except MemoryError:
-        raise UserError(f"{path}: {status.st_size:,} bytes do not fit into memory") from None
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            content = file.read(min(most, max(size, LEAST)) + 1) if size <= most else b""
+        except MemoryError:
+            raise UserError(f"{path}: {size:,} bytes do not fit into memory") from None
+    if max(size, len(content)) > most:
+        raise UserError(f"{path} has {max(size, len(content)):,} bytes; at most {most:,} are read")
+    return content
+
+
+def read_text(path: Path, most: int = MOST_TEXT) -> str:
+    """The text of a file in UTF-8; what is no UTF-8 becomes U+FFFD. Raises what `read_bytes`
+    does."""
+    return read_bytes(path, most).decode("utf-8", "replace")
 
 
 def read_json(path: Path) -> Any:

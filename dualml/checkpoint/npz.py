@@ -19,7 +19,7 @@ from dualml.checkpoint.kinds import BITS, EXACT, HELD, Array, kind_of
 from dualml.checkpoint.stored import Shard, Stored
 from dualml.checkpoint.writing import Planned
 from dualml.errors import UserError, plain
-from dualml.files import readable
+from dualml.files import open_to_read, readable
 
 
 class Archive:
@@ -27,7 +27,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.file = zipfile.ZipFile(path)
+        self.file = zipfile.ZipFile(open_to_read(path))
         self.array = functools.lru_cache(maxsize=1)(self.read)
 
     def read(self, member: str) -> Array:
@@ -66,7 +66,11 @@ def tensors(path: Path) -> dict[str, Stored]:
 
 def is_pickled(path: Path) -> bool:
     """Whether an archive is what `torch.save` writes."""
-    with readable(f"{path}: not a readable archive"), zipfile.ZipFile(path) as archive:
+    with (
+        readable(f"{path}: not a readable archive"),
+        open_to_read(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         return any(name.endswith("data.pkl") for name in archive.namelist())
 
 

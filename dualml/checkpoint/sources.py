@@ -19,6 +19,7 @@ from dualml.checkpoint.sharded import incomplete, pieces_of, step_of, tensors_of
 from dualml.checkpoint.stored import Checkpoint, Shard, missing, stored
 from dualml.checkpoint.writing import Written
 from dualml.errors import UserError, plain
+from dualml.files import open_to_read
 from dualml.store import checkpoint as trial
 from dualml.store.jsonfile import parse
 from dualml.store.tensors import WEIGHTS
@@ -63,9 +64,7 @@ def opened(path: Path | str) -> Checkpoint:
         return folder(path)
     if not path.exists():
         raise UserError(f"there is no checkpoint {path}")
-    if not path.is_file():
-        raise UserError(f"{path}: not a file")
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         magic = file.read(4)
     packed = magic == b"PK\3\4"
     pickled = magic[:1] == b"\x80" and path.suffix == ".ckpt"

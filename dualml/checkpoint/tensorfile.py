@@ -22,6 +22,7 @@ import numpy as np
 from dualml.arrays import MOST_DIMENSIONS
 from dualml.checkpoint.kinds import HELD, Array
 from dualml.errors import UserError, plain
+from dualml.files import open_to_read
 from dualml.parse import from_json
 
 #: Bytes of a header: what the library reads, too.
@@ -64,7 +65,7 @@ class TensorFile:
         """For as long as somebody uses it: a checkpoint may have more files than a process may
         have open."""
         try:
-            with self.path.open("rb") as file:
+            with open_to_read(self.path) as file:
                 if stamp_of(os.fstat(file.fileno())) != self.stamp:
                     raise replaced(self.path)
                 return np.memmap(file, np.uint8, "r")
@@ -88,10 +89,8 @@ def opened(path: Path) -> TensorFile:
         UserError: no safetensors file; one that was cut short, with the tensors that are damaged;
             a type of elements that is not read here.
     """
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path}: not a file")
     try:
-        begin = path.open("rb")
+        begin = open_to_read(path)
     except FileNotFoundError:
         raise replaced(path) from None
     with begin as file:

@@ -18,6 +18,7 @@ import numpy as np
 from dualml.checkpoint.kinds import HELD, Array
 from dualml.checkpoint.tensorfile import METADATA
 from dualml.errors import UserError
+from dualml.files import open_to_read
 
 
 @dataclass(frozen=True)
@@ -94,5 +95,5 @@ def contents(tensors: Mapping[str, Planned]) -> Iterable[memoryview]:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

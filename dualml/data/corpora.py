@@ -16,6 +16,7 @@ from dualml.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
 from dualml.data.sentences import sentences
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
+from dualml.files import MOST_TEXT, read_bytes
 from dualml.parse import is_unicode
 from dualml.words import LANGUAGES, both, table
 
@@ -120,7 +121,7 @@ def entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
 def good(info: TextInfo, path: Path) -> bytes:
     """The bytes of the file if they are the right ones; else a `UserError` with both checksums."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, MOST_TEXT)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     have = hashlib.sha256(data).hexdigest()

@@ -7,22 +7,29 @@ mirrors are asked at once for a sign of life before anything is downloaded, and 
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from dualml.data.places import good_bytes, path_of, write_whole
 from dualml.data.registry import DatasetInfo, IdxFile
 from dualml.errors import UserError
 from dualml.machine import cache_dir
+from dualml.messages import read_body
 
 PROBE_S = 4.5  # for all mirrors together, name resolution included
 CONNECT_S, READ_S = 4.0, 10.0
 ATTEMPTS, PAUSE_S = 3, 0.5
 CHUNK = 1 << 16
-
+#: One file from one mirror, headers and all: 10 MB at 17 kB/s.
+FILE_S = 600.0
+#: Bytes by which gzip makes a file larger that it cannot make smaller, a name in it included.
+PACKED = 1 << 16
 
 OFFLINE = "DUALML_OFFLINE is set"
 
@@ -82,8 +89,13 @@ def fetch(mirror: str, file: IdxFile) -> bytes:
     name = f"{file.name}.gz"
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            data = get(mirror + name, f"{name} from {host(mirror)}")
+            most = file.size + file.size // 1000 + PACKED
+            data = get(mirror + name, f"{name} from {host(mirror)}", most)
             break
+        except ValueError as error:  # of any size or without an end: not our file
+            raise MirrorError(f"{name}: {error}") from None
+        except TimeoutError:
+            raise MirrorError(f"{name} was not complete after {FILE_S:g} s") from None
         except requests.RequestException as error:
             if attempt == ATTEMPTS or not passing(error):
                 raise MirrorError(reason(error)) from None
@@ -94,9 +106,17 @@ def fetch(mirror: str, file: IdxFile) -> bytes:
         raise MirrorError(str(error)) from None
 
 
-def get(url: str, text: str) -> bytes:
-    """What is there; progress on stderr: a bar on a terminal, one plain line elsewhere."""
-    import requests
+def get(url: str, text: str, most: int) -> bytes:
+    """Return what is there; progress on stderr: a bar on a terminal, one plain line elsewhere.
+
+    Args:
+        most: bytes that it may have.
+
+    Raises:
+        requests.RequestException: the transfer failed.
+        ValueError: it has more bytes.
+        TimeoutError: it was not complete after `FILE_S` seconds.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
@@ -104,18 +124,56 @@ def get(url: str, text: str) -> bytes:
     if not console.is_terminal:
         console.print(f"downloading {text}", soft_wrap=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    parts: list[bytes] = []
-    with (
-        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
-        requests.get(url, stream=True, timeout=(CONNECT_S, READ_S)) as answer,
-    ):
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(text, total=None)
+        return within(FILE_S, partial(transfer, url, most, partial(bar.update, task)))
+
+
+def within(seconds: float, work: Callable[[], bytes]) -> bytes:
+    """Return what ``work`` returns; raises `TimeoutError` where it takes longer.
+
+    It runs in a daemon thread, which is left behind then: a server that sends a byte now and then
+    keeps a call that reads from it for ever.
+    """
+    done: queue.Queue[bytes | BaseException] = queue.Queue(1)
+
+    def run() -> None:
+        try:
+            done.put(work())
+        except BaseException as error:
+            done.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        result = done.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"not complete after {seconds:g} s") from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def transfer(url: str, most: int, tell: Callable[..., Any]) -> bytes:
+    """Download ``url``, as the server stores it, and ``tell`` how far that is."""
+    import requests
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+    received = bytearray()
+    plain = {"Accept-Encoding": "identity"}
+    with requests.get(url, stream=True, timeout=(CONNECT_S, READ_S), headers=plain) as answer:
         answer.raise_for_status()
-        size = int(answer.headers.get("Content-Length", 0))
-        task = bar.add_task(text, total=size or None)
-        for part in answer.iter_content(CHUNK):
-            parts.append(part)
-            bar.update(task, advance=len(part))
-    return b"".join(parts)
+        length = answer.headers.get("Content-Length", "")
+        tell(total=int(length) if length.isascii() and length.isdigit() else None)
+        read = partial(answer.raw.read, decode_content=False)
+        try:
+            for part in read_body(read, most, FILE_S, CHUNK):
+                received += part
+                tell(advance=len(part))
+        except ReadTimeoutError as error:
+            raise requests.Timeout(error) from None
+        except HTTPError as error:
+            raise requests.ConnectionError(error) from None
+    return bytes(received)
 
 
 def passing(error: Exception) -> bool:

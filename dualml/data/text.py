@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from dualml.data.dataset import Dataset, Source, fingerprint
 from dualml.errors import UserError
+from dualml.files import read_bytes
+from dualml.machine import usable_memory
 
 Line = list[str]
 Tokens = Literal["words", "characters"]
@@ -43,7 +45,7 @@ def read(path: Path) -> str:
     if path.is_dir():
         raise UserError(f"{path} is a directory; name the text file in it")
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, usable_memory() // 2)
     except FileNotFoundError:
         raise UserError(f"there is no text file {path}; check the path") from None
     except OSError as error:

@@ -14,7 +14,7 @@ from dualml.errors import UserError, nearest
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.schema import Experiment
-from dualml.files import read_toml
+from dualml.files import read_text, read_toml
 from dualml.parse import DEEPEST, from_toml, line_of, within
 from dualml.strict import explain, shortened
 
@@ -182,7 +182,7 @@ def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> 
             return f"--set {shortened(text)}"
     if seeds and loc[:1] == ["seeds"]:
         return "--seed"
-    line = line_of(path.read_text("utf-8"), loc)
+    line = line_of(read_text(path), loc)
     return f"{path}, line {line}" if line else str(path)
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import safe_open
 
 from dualml.errors import UserError
-from dualml.files import MOST_TEXT, read_bytes, readable
+from dualml.files import MOST_TEXT, check_regular, read_bytes, readable
 from dualml.model.bert import Sizes, bert
 from dualml.model.spec import ModelSpec
 from dualml.strict import explain
@@ -119,6 +119,7 @@ class Pretrained:
         Some files have names without ``bert.``, or ``gamma`` and ``beta`` of norms.
         """
         path, found = self.folder / TENSORS, {}
+        check_regular(path)
         with readable(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
             for name in file.keys():  # noqa: SIM118 - not a dictionary
                 own = name.removeprefix("bert.")
@@ -171,6 +172,7 @@ class Pretrained:
         if self.has_head(classes):
             modules["head"] = ["classifier"]
         path, weights = self.folder / TENSORS, Weights()
+        check_regular(path)
         with readable(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
 
             def read(tensor: str) -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -111,7 +110,7 @@ def is_experiment(text: str) -> bool:
     if path.suffix != ".toml" or not path.is_file():
         return False
     try:
-        return "arms" in tomllib.loads(path.read_text("utf-8"))
+        return "arms" in read_toml(path)
     except (OSError, ValueError):  # whoever reads the model says what is wrong
         return False
 

@@ -13,6 +13,7 @@ from dualml.backend.info import named
 from dualml.errors import UserError
 from dualml.experiment.find import names as shipped
 from dualml.experiment.schema import Experiment
+from dualml.files import MOST_TEXT, read_bytes
 from dualml.machine import parse_device
 
 #: A DNS label (RFC 1123) that leaves room for what engines append to it: 63 letters are allowed.
@@ -194,7 +195,7 @@ def request(experiment: Experiment, given: Mapping[str, Any], **options: Any) ->
     words, lab = list(options["words"]), None
     if given["lab"] not in shipped():
         words[words.index(given["lab"])] = LAB
-        lab = Path(given["lab"]).read_bytes()
+        lab = read_bytes(Path(given["lab"]), MOST_TEXT)
     if nodes == 1 and ranks > 1:  # started by the run itself
         words += ["--world-size", str(ranks)]
     return Request(

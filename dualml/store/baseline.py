@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.files import write_bytes
-from dualml.parse import from_json
 from dualml.seeds import bits
 from dualml.store.envelope import ENVELOPE
 from dualml.store.folder import check_free
 from dualml.store.jsonfile import Count, JsonFile, Record
 from dualml.store.manifest import RUN, Key
 from dualml.store.plan import PLAN, plan_folder
-from dualml.store.records import ENCODE, records_path
+from dualml.store.records import ENCODE, read_lines, records_path
 from dualml.store.tensors import TRACE, WEIGHTS
 from dualml.store.trajectory import Trajectory
 from dualml.store.trial import RESULT, trial_folder
@@ -126,8 +125,7 @@ def _write_trial(run: Path, target: Path, key: Key) -> None:
         file.write(place, {name: fold(value) for name, value in file.read(source).items()})
     if (envelope := ENVELOPE.read_if_there(source)) is not None:
         ENVELOPE.write(place, ENVELOPE.made(_rounded(envelope.describe())))
-    lines = records_path(source, 0).read_bytes().splitlines()
-    kept = (line for line in map(from_json, lines) if "class" not in line)
+    kept = (line for line in read_lines(source, 0) if "class" not in line)
     content = "".join(f"{ENCODE(line)}\n" for line in kept)
     write_bytes(records_path(place, 0), content.encode())
 

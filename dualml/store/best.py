@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from dualml.arrays import Arrays
-from dualml.files import readable, remove, write_bytes
+from dualml.files import check_regular, readable, remove, write_bytes
 from dualml.parse import from_json
 from dualml.store.jsonfile import Count, Number, Record, checked
 
@@ -41,6 +41,7 @@ def read_best(trial: Path) -> Best | None:
     path = trial / NAME
     if not path.exists():
         return None
+    check_regular(path)
     with readable(f"{path}: not readable"), safe_open(path, framework="numpy") as file:
         return checked(Best, from_json(file.metadata()["best"].encode()), path)
 

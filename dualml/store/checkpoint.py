@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from dualml.files import readable, remove, write_bytes
+from dualml.files import check_regular, readable, remove, write_bytes
 from dualml.parse import from_json
+from dualml.store.jsonfile import Count
 
 Arrays = dict[str, NDArray[Any]]
 NAME = "checkpoint.safetensors"
@@ -27,9 +29,9 @@ class Progress:
     class for, what is known of the weights kept in ``best.safetensors``, and how far the ranks'
     weights were apart at traced updates."""
 
-    step: int = 0
+    step: Count = 0
     seconds: float = 0.0
-    records: int = 0
+    records: Count = 0
     digests: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
     confusion: list[list[int]] = field(default_factory=list)
@@ -44,7 +46,14 @@ def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
         UserError: another file.
     """
     with readable(f"{path}: {FAULT}"):
-        return Progress(**from_json(metadata["progress"].encode()))
+        text = metadata["progress"].encode()
+        Progress(**from_json(text))  # within limits, and no other keys
+        try:
+            return TypeAdapter(Progress).validate_json(text, strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"progress.{where}: {first['msg']}") from None
 
 
 def checkpoint_path(trial: Path, rank: int) -> Path:
@@ -85,6 +94,7 @@ def load_checkpoint(
         return None
     parts: dict[str, Arrays] = {"weights": {}, "trace": {}}
     state: dict[str, Arrays] = {}
+    check_regular(path)
     with readable(f"{path}: {FAULT}"), safe_open(path, framework="numpy") as file:
         progress = progress_of(file.metadata(), path)
         for key in file.keys():  # noqa: SIM118 - not a dictionary

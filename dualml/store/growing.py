@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dualml.errors import UserError
+from dualml.files import open_to_read
 from dualml.store.records import Array, Curve, Row, curve, records_path, rows_of
 
 #: Bytes that one look reads at most, and that are read of a file in all.
@@ -55,7 +56,7 @@ class Growing:
     def look(self) -> bool:
         """Read what is new, at most `PIECE`; whether anything has changed."""
         try:
-            with self.path.open("rb") as file:
+            with open_to_read(self.path) as file:
                 there = os.fstat(file.fileno()).st_size
                 again = there < self.size or not self._goes_on(file.fileno())
                 if again:

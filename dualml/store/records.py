@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.files import finite
+from dualml.files import finite, open_to_append, read_bytes
 from dualml.parse import LARGEST, from_json
 
 Array = NDArray[np.float64]
@@ -21,6 +21,8 @@ COLUMNS = ("step", "value", "epochs", "seconds")
 ENCODE = json.JSONEncoder(allow_nan=False).encode
 NUMBERS, NAN = {int, float}, float("nan")
 Row = tuple[float, ...]
+#: Bytes of a file of records: a million updates with five metrics each have some 600 million.
+MOST = 2**30
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Records:
     """
 
     def __init__(self, trial: Path, rank: int = 0, size: int = 0) -> None:
-        self._file = records_path(trial, rank).open("ab")
+        self._file = open_to_append(records_path(trial, rank))
         self._file.truncate(size)
 
     def write(self, metric: str, step: int, value: float, unit: str, **more: Any) -> None:
@@ -108,9 +110,11 @@ def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
 def lines_of(path: Path, size: int | None = None) -> list[bytes]:
     """The lines of a file, none where there is no file; of its first ``size`` bytes."""
     try:
-        return path.read_bytes()[:size].splitlines()
+        return read_bytes(path, MOST)[:size].splitlines()
     except FileNotFoundError:
         return []
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"{path}: not readable: {error.strerror or error}") from None
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from dualml.errors import UserError
+from dualml.files import MOST_TEXT, open_to_read, read_bytes
 from dualml.store.jsonfile import Count, Number, Record
 
 NAME = "rank{}.usage.jsonl"
@@ -119,15 +121,15 @@ def readable(lines: Iterable[bytes]) -> list[Sample]:
 def read_usage(trial: Path, rank: int) -> list[Sample]:
     """All samples of a rank; none where there is no file, or none that can be read."""
     try:
-        return readable(usage_path(trial, rank).read_bytes().splitlines())
-    except OSError:
+        return readable(read_bytes(usage_path(trial, rank), MOST_TEXT).splitlines())
+    except (OSError, UserError):
         return []
 
 
 def last_samples(path: Path) -> list[Sample]:
     """The last few of a file that may be growing; the last but one tells what has changed since."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL))
             return readable(file.read().splitlines()[size > TAIL :])

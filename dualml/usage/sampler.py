@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dualml.files import open_to_append
 from dualml.sockets import traffic
 from dualml.store.usage import Sample, line, usage_path
 from dualml.usage.devices import look_at
@@ -72,7 +73,7 @@ class Sampler:
         }  # fmt: skip
         values |= {"last": True} if last else {}
         sample = Sample(**{key: value for key, value in values.items() if value is not None})
-        with self.path.open("ab") as file:
+        with open_to_append(self.path) as file:
             file.write(line(sample))
         self.looks += 1
         self.spent += cost() - begin

@@ -103,7 +103,7 @@ def test_toml_within_limits(text: str, reason: str, tmp_path: Path) -> None:
 
 def test_what_is_no_file_and_what_is_too_large_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "is a pipe or a device" in refused(read_json, tmp_path / "pipe")
+    assert "is a pipe, not a file" in refused(read_json, tmp_path / "pipe")
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(10**13)
     assert f"at most {MOST_TEXT:,} are read" in refused(read_json, tmp_path / "sparse")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from dualml.errors import plain
 from dualml.report.blocks import Cell, Column, Table, Tone
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def show(table: Table, console: Console | None = None) -> None:
 
     console = console or Terminal(highlight=False)
     if table.caption:
-        console.print(table.caption, style="bold", markup=False)
+        console.print(plain(table.caption), style="bold", markup=False)
     console.print(render(table, console.width))
 
 
@@ -133,7 +134,7 @@ def _head(column: Column) -> Text:
     """The label; of a dotted key each part in a line of its own."""
     from rich.text import Text
 
-    head = Text(column.label.replace(".", ".\n"), "bold")
+    head = Text(plain(column.label, "\n").replace(".", ".\n"), "bold")
     return head.append(f"\n{column.unit}", "not bold dim") if column.unit else head
 
 
@@ -144,10 +145,11 @@ def _cell(cell: Cell) -> Text:
 
 
 def inline(text: str, style: str = "") -> Text:
-    """What stands in backquotes in colour, without them."""
+    """What stands in backquotes in colour, without them; what would steer the terminal as escapes:
+    names and reasons come from run folders of others."""
     from rich.text import Text
 
     line = Text(style=style)
-    for number, part in enumerate(text.split("`")):
+    for number, part in enumerate(plain(text, "\n").split("`")):
         line.append(part, "cyan" if number % 2 else None)
     return line

@@ -1,0 +1,82 @@
+"""Outputs that a user names on the command line: a file, a device, a pipe or standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from dualml.errors import NotAFile, UserError
+from dualml.files import is_special, kind_of, write_bytes
+
+#: Seconds that a pipe may take, and between two looks whether it has a reader.
+WRITE_S, POLL_S = 10.0, 0.05
+
+
+def write_output(path: Path, content: bytes, seconds: float = WRITE_S) -> None:
+    """Write what a user asked for to where the user says.
+
+    ``-`` is standard output. A device, a pipe or a descriptor of this process (``/dev/stdout``) is
+    written into and stays what it is; any other file is replaced, as by `write_bytes`.
+
+    Args:
+        seconds: that a pipe may take, whose reader is slow or missing.
+
+    Raises:
+        UserError: a pipe that nobody reads in that time, or a socket.
+        OSError: it cannot be written.
+    """
+    if (stream := _stream_of(path)) is not None:
+        stream.flush()  # what was printed before stands before it
+        stream.buffer.write(content)
+        stream.buffer.flush()
+    elif is_special(path):
+        _write_into(path, content, time.monotonic() + seconds)
+    else:
+        write_bytes(path, content)
+
+
+def _stream_of(path: Path) -> Any:
+    """The stream of this process that ``-`` or a path such as ``/dev/stdout`` means, or None: a
+    file that is opened a second time would be written from another position."""
+    if str(path) == "-":
+        return sys.stdout
+    for stream in (sys.stdout, sys.stderr) if is_special(path) else ():
+        with contextlib.suppress(OSError, ValueError):  # closed, or none of the system's
+            if os.path.samestat(path.stat(), os.fstat(stream.fileno())):
+                return stream
+    return None
+
+
+def _write_into(path: Path, content: bytes, deadline: float) -> None:
+    """Write into a device, a pipe or an open descriptor before ``deadline``."""
+    late = f"{path}: nobody reads this pipe: start its reader, or name a file"
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    while True:
+        try:
+            descriptor = os.open(path, flags)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if not path.is_fifo():
+                raise NotAFile(f"{path} is {kind_of(path)}, not a file: name a file") from None
+            if time.monotonic() > deadline:
+                raise UserError(late) from None
+            time.sleep(POLL_S)
+    left = memoryview(content)
+    try:
+        while left:
+            if not select.select([], [descriptor], [], max(0.0, deadline - time.monotonic()))[1]:
+                raise UserError(late)
+            with contextlib.suppress(BlockingIOError):
+                left = left[os.write(descriptor, left) :]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(descriptor)
