@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import check_streams, print_json, say, write_page
 from dualml.errors import UserError
 from dualml.words import Words
 
@@ -38,6 +38,7 @@ def compare_folders(
     from dualml.report.against import against_page, pair_table
     from dualml.report.page import terminal
 
+    streamed = check_streams(json, html=html, markdown=markdown)
     both = dict(partners("--backend", word, alone=True) for word in backend)
     named = dict(partners("--pair", word) for word in pair)
     against = compare_runs(a, b, pairs=named or None, backends=both or None, **options)
@@ -45,15 +46,15 @@ def compare_folders(
     if html is not None:
         from dualml.report.page.html import html as page_of
 
-        written(html, page_of(against_page(against, words)))
+        write_page(html, page_of(against_page(against, words)), folders=True)
     if markdown is not None:
         from dualml.report.page.markdown import markdown as text_of
 
-        written(markdown, text_of(against_page(against, words, drawn=False)))
+        write_page(markdown, text_of(against_page(against, words, drawn=False)), folders=True)
     if json:
         print_json(against.describe(), "compare-runs")
-    else:
-        typer.echo(against.paragraph(lang))
+    elif not streamed:
+        say(against.paragraph(lang))
         terminal.show(pair_table(against, words))
     return against
 
@@ -66,16 +67,6 @@ def partners(option: str, word: str, *, alone: bool = False) -> tuple[str, str]:
     if not (name and other):
         raise UserError(f"{option} takes NAME_IN_A=NAME_IN_B; received {word!r}")
     return name, other
-
-
-def written(path: Path, text: str) -> None:
-    from dualml.files import write_bytes
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, text.encode(errors="backslashreplace"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def baseline(
@@ -97,4 +88,4 @@ def baseline(
         print_json({"folder": str(target), "bytes": size}, "baseline")
     else:
         shown = numbers.nbytes(size)
-        typer.echo(Words(lang)("against.written", run=folder, folder=target, size=shown))
+        say(Words(lang)("against.written", run=folder, folder=target, size=shown))

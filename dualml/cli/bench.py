@@ -10,7 +10,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import DEVICE, RUNS, AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import print_json, say
 from dualml.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def bench(
 
         def tell(section: Section, seconds: float) -> None:
             title = words(f"bench.title.{section.name}")
-            typer.echo(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
+            say(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
 
         results = run(info, chosen, job, tell)
     if as_json:
@@ -68,19 +68,19 @@ def bench(
     elif results is not None:
         for table in tables(results, lang):
             terminal.show(table)
-            typer.echo()
-        typer.echo("\n".join(facts(results, lang)))
+            say()
+        say("\n".join(facts(results, lang)))
     else:
         for section in known:
             title = words(f"bench.title.{section.name}")
-            typer.echo(f"{section.name}: {title}, ≤ {section.limit_s:.0f} s")
+            say(f"{section.name}: {title}, ≤ {section.limit_s:.0f} s")
     if not no_run:
-        typer.echo(f"→ {folder / RESULTS}", err=as_json)
+        say(f"→ {folder / RESULTS}", err=as_json)
     if page is not None:
         if results is not None and (results["device"] == "cpu" or results["quick"]):
             raise UserError("--page shows what was measured on a GPU in full; no page was written")
         for path in write(page, known, results):
-            typer.echo(f"→ {path}", err=as_json)
+            say(f"→ {path}", err=as_json)
     raise typer.Exit(0 if results is None or well(results) else 1)
 
 

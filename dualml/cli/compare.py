@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import print_json, say
 from dualml.errors import UserError
-from dualml.files import read_toml
+from dualml.files import MOST_TEXT, read_bytes, read_toml
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
@@ -150,7 +150,7 @@ def builders(path: Path) -> list[str]:
     if path.suffix != ".py" or not path.is_file():
         return []
     with contextlib.suppress(SyntaxError, ValueError, OSError):
-        body = ast.parse(path.read_bytes()).body
+        body = ast.parse(read_bytes(path, MOST_TEXT)).body
         names = [one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)]
         return [name for name in names if not name.startswith("_")]
     return []
@@ -198,7 +198,7 @@ def show(comparison: Comparison, lang: str) -> None:
     from dualml.parity.models.words import text
 
     language: Any = lang
-    typer.echo(comparison.paragraph(language))
+    say(comparison.paragraph(language))
     rows = [
         [
             text(language, f"phase.{phase}"), str(widest["arrays"]), str(widest["step"]),

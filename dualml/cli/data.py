@@ -10,7 +10,7 @@ import typer
 from dualml.cli import complete
 from dualml.cli.limits import Command
 from dualml.cli.options import AsJson
-from dualml.cli.output import print_json
+from dualml.cli.output import print_json, say
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
@@ -43,13 +43,13 @@ def list_(as_json: AsJson = False) -> None:
     ]
     show(["name", "train + test", "files", "licence", "found"], cells)
     for row in rows:
-        typer.echo(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
+        say(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
         if row["folder"]:
-            typer.echo(f"  in: {row['folder']}")
+            say(f"  in: {row['folder']}")
         if row["problem"]:
-            typer.echo(f"  {row['problem']}")
+            say(f"  {row['problem']}")
         if row["kind"] == "text" and row["found"] == "absent":
-            typer.echo(f"  to have it: {TEXTS[row['name']].remedy}")
+            say(f"  to have it: {TEXTS[row['name']].remedy}")
 
 
 @app.command(cls=Command)
@@ -72,7 +72,7 @@ def get(
     else:
         folder = str(download(info) if source is None else adopt(info, source))
         text = f"{name}: {folder}"
-    print_json({"name": name, "folder": folder}, "data") if as_json else typer.echo(text)
+    print_json({"name": name, "folder": folder}, "data") if as_json else say(text)
 
 
 @app.command(cls=Command)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import LAB, SET, AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import print_json, say
+from dualml.errors import plain
 from dualml.experiment.find import names
 from dualml.files import read_toml
 from dualml.report.page import terminal
@@ -28,7 +29,7 @@ def list_(json: AsJson = False, lang: Lang = "en") -> None:
         return
     width = max((len(name) for name in tables), default=0)
     for name, table in tables.items():
-        typer.echo(f"{name:<{width}}  {table.get('title', {}).get(lang, '')}")
+        say(f"{name:<{width}}  {table.get('title', {}).get(lang, '')}")
 
 
 def show(
@@ -51,8 +52,8 @@ def show(
 
     words, console = Words(lang), Console(highlight=False)
     title = experiment.title.get(lang) or experiment.title.get("en", "")
-    console.print(f"{experiment.name}: {title}", style="bold", markup=False)
-    console.print(common(experiment, words), markup=False)
+    console.print(plain(f"{experiment.name}: {title}"), style="bold", markup=False)
+    console.print(plain(common(experiment, words), "\n"), markup=False)
     for table in tables(experiment, words):
         console.print()
         terminal.show(table, console)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import RUN, AsJson, Lang
-from dualml.cli.output import complain, print_json
+from dualml.cli.output import complain, print_json, say
 from dualml.cli.results import Force, forcible
 
 
@@ -33,5 +33,5 @@ def export(
     if json:
         print_json(asdict(done), "export")
         return
-    typer.echo(f"→ {done.where}")
-    typer.echo(Words(lang).filled(f"export.look.{to}", "", where=done.where))
+    say(f"→ {done.where}")
+    say(Words(lang).filled(f"export.look.{to}", "", where=done.where))

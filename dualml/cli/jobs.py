@@ -9,9 +9,9 @@ import typer
 
 from dualml.cli.defaults import Defaults
 from dualml.cli.options import JOB, LAB, RUNS, AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import print_json, say
 from dualml.cli.submitted import REFUSED, frozen, opened, parsed
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, nearest, plain
 
 Number = Annotated[int, JOB]
 
@@ -98,7 +98,7 @@ def submit(
         described = {"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm}
         print_json(described, "job")
     else:
-        typer.echo(Words(lang)("jobs.submitted", id=job.id, out=job.out))
+        say(Words(lang)("jobs.submitted", id=job.id, out=job.out))
 
 
 def checked(words: list[str]) -> str:
@@ -128,14 +128,14 @@ def jobs(
     elif found:
         terminal.show(table(found, Words(lang)))
     else:
-        typer.echo(Words(lang)("jobs.none"))
+        say(Words(lang)("jobs.none"))
 
 
 def print_status(number: int, status: str, lang: str) -> None:
     from dualml.words import Words
 
     words = Words(lang)
-    typer.echo(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
+    say(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
 
 
 def logs(
@@ -157,7 +157,7 @@ def logs(
         print_json({"id": number, "rank": rank, "lines": "".join(pieces).splitlines()}, "logs")
         return
     for piece in pieces:
-        typer.echo(piece, nl=False)
+        typer.echo(plain(piece, "\n\t"), nl=False)
 
 
 def stop(number: Number, json: AsJson = False, lang: Lang = "en") -> None:

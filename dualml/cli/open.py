@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dualml.cli.options import LANG, RUN, RUNS, AsJson
-from dualml.cli.output import print_json
+from dualml.cli.output import print_json, say
+from dualml.files import open_to_read
 
 
 def open_(
@@ -37,15 +36,15 @@ def open_(
     if json:
         print_json({"report": str(path), "url": url, "opened": opened}, "open")
     else:
-        typer.echo(str(path) if opened else url)
+        say(str(path) if opened else url)
 
 
 def language_of(path: Path) -> str | None:
     """Of a report; None where there is none."""
     if not path.is_file():
         return None
-    with path.open(encoding="utf-8", errors="replace") as page:
-        return "zh" if 'lang="zh' in page.read(500) else "en"
+    with open_to_read(path) as page:
+        return "zh" if b'lang="zh' in page.read(500) else "en"
 
 
 def browser_here() -> bool:

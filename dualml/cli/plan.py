@@ -9,7 +9,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import check_streams, print_json, say, write_page
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
@@ -74,19 +74,22 @@ def plan(
         return
     if not 1 <= top <= MOST_SHOWN:
         raise UserError(f"--top is from 1 to {MOST_SHOWN:,}; received {top}")
+    streamed = check_streams(json, page=page)
     from dualml.planner import request as requests
     from dualml.planner.search import plan as search
 
     answer = search(requests.request(model, options))
     _ = answer.best  # where nothing fits, nothing is written
     if page is not None:
-        write_page(answer, top, page, lang)
+        save_page(answer, top, page, lang)
     if json:
         print_json(answer.describe(top), "plan")
         return
+    if streamed:
+        return
     show(answer, top, lang)
     if page is not None:
-        typer.echo(f"→ {page}")
+        say(f"→ {page}")
 
 
 def show(answer: Plan, top: int, lang: str) -> None:
@@ -97,22 +100,21 @@ def show(answer: Plan, top: int, lang: str) -> None:
 
     words, console = Words(lang), Console(highlight=False)
     rows = answer.meshes[:top]
-    typer.echo("\n".join(shown.title(answer, words)))
-    typer.echo(f"\n{shown.considered(answer, len(rows), words)}")
+    say("\n".join(shown.title(answer, words)))
+    say(f"\n{shown.considered(answer, len(rows), words)}")
     terminal.show(shown.table("plans", answer, rows, words), console)
-    typer.echo()
+    say()
     for sentence in shown.explained(answer, words):
-        typer.echo(sentence)
-    typer.echo(f"\n{words('planner.front')}")
+        say(sentence)
+    say(f"\n{words('planner.front')}")
     terminal.show(shown.table("front", answer, shown.front(answer), words), console)
 
 
-def write_page(answer: Plan, top: int, path: Path, lang: str) -> None:
-    from dualml.files import write_bytes
+def save_page(answer: Plan, top: int, path: Path, lang: str) -> None:
     from dualml.planner.page import page
     from dualml.report.page.html import html
 
-    write_bytes(path, html(page(answer, top, Words(lang))).encode())
+    write_page(path, html(page(answer, top, Words(lang))))
 
 
 def list_all(as_json: bool, lang: str) -> None:
@@ -136,7 +138,7 @@ def list_all(as_json: bool, lang: str) -> None:
         for name, (s, _, _) in known().items()
     ]
     _list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
-    typer.echo()
+    say()
     rows = [
         [d.name, told_bytes(d.memory), f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s", rate(d.inside),
          rate(d.between)]
@@ -160,7 +162,7 @@ def show_published(as_json: bool, lang: str) -> None:
         return
     for table in tables(Words(lang)):
         terminal.show(table)
-        typer.echo()
+        say()
 
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:

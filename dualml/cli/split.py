@@ -10,9 +10,8 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import ARM, AsJson, Lang
-from dualml.cli.output import print_json
+from dualml.cli.output import check_streams, print_json, say, write_page
 from dualml.errors import TrialError, UserError
-from dualml.files import write_bytes
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 from dualml.words import Words
@@ -50,7 +49,7 @@ def split(
     from dualml.split.traffic import describe
 
     times: dict[str, float] | None = None
-    lower = False
+    lower, streamed = False, check_streams(json, draw=draw)
     if arm is not None:
         plan, batch, lower = of_arm(what, arm)
     else:
@@ -74,7 +73,7 @@ def split(
         save(described, draw, lang)
     if json:
         print_json(described, "split")
-    else:
+    elif not streamed:
         show(plan, described, lang)
 
 
@@ -124,7 +123,7 @@ def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
     from dualml.report.splits.drawing import plan_figure
 
     figure = plan_figure("plan", described, Words(lang))
-    write_bytes(path, standalone(figure).encode())
+    write_page(path, standalone(figure))
 
 
 def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
@@ -133,7 +132,7 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
 
     words = Words(lang)
     title = "split.context" if plan.shared == "context" else "split.title"
-    typer.echo(
+    say(
         words(title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
               batch=described["batch"])
     )  # fmt: skip
@@ -146,22 +145,22 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     terminal.show(Table("split", "", columns, rows))
     if "times_s" in described:
         listed = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in described["times_s"].items() if s)
-        typer.echo(words("split.times", values=listed))
+        say(words("split.times", values=listed))
     for link in described["links"]:
-        typer.echo(
+        say(
             words("split.link", source=link["source"], target=link["target"],
                   what=words(f"split.{link['what']}"), n=link["messages"],
                   size=quantity(link["nbytes"]))
         )  # fmt: skip
     for each in described["meetings"]:
-        typer.echo(
+        say(
             words("split.collective", ranks=", ".join(map(str, each["ranks"])),
                   kind=collective_name(each["kind"], words), n=each["calls"],
                   size=quantity(each["nbytes"]))
         )  # fmt: skip
     if len(plan.stages) > 1:
-        typer.echo(words("split.schedule", name=plan.schedule, m=plan.micro_batches))
-        typer.echo(str(plan.grid))
+        say(words("split.schedule", name=plan.schedule, m=plan.micro_batches))
+        say(str(plan.grid))
 
 
 def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
