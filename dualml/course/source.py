@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import ast
-import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from dualml.course.encoding import decode_program
 from dualml.course.exercise import File
+from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
+from dualml.files import open_to_read
 
 #: Bytes of a student's file.
 MOST = 200_000
 FRAMEWORKS = {"torch": "torch", "mindspore": "mindspore"}
+#: Places that are told of where a file has something forbidden: of each kind so many.
+TOLD = 10
+#: Parts of a dotted name beyond which it is none that is looked for.
+PARTS = 12
 
 
 @dataclass(frozen=True)
@@ -49,16 +56,24 @@ class Problem:
 
 
 def examine(path: Path, file: File) -> list[Problem]:
-    """Everything that is wrong with a file to the eye."""
+    """Return everything that is wrong with a file to the eye.
+
+    Raises:
+        OSError: the machine is at fault (`kind_of_fault`), not the file.
+    """
     try:
-        size = path.stat().st_size
-        if size > MOST:
-            return [Problem("long", f"{size:,} > {MOST:,}")]
-        text = decoded(path)
+        content = content_of(path)
+        if len(content) > MOST:
+            return [Problem("long", f"{path.stat().st_size:,} > {MOST:,}")]
+        text = decode_program(content)
     except FileNotFoundError:
         return [Problem("absent", path.name)]
-    except (OSError, ValueError, SyntaxError, LookupError) as error:
-        return [Problem("text", str(error).replace(f" for {str(path)!r}", ""))]
+    except (ValueError, SyntaxError) as error:
+        return [Problem("text", str(error).replace(str(path), path.name))]
+    except OSError as error:
+        if kind_of_fault(error):
+            raise
+        return [Problem("text", error.strerror or type(error).__name__)]
     if not text.strip():
         return [Problem("empty", path.name)]
     try:
@@ -67,7 +82,7 @@ def examine(path: Path, file: File) -> list[Problem]:
         line = getattr(error, "lineno", 0) or 0
         what = getattr(error, "msg", None) or str(error)
         return [Problem("syntax", what, line, line_of(text, line))]
-    problems = [*foreign(tree, file), *forbidden(tree, file), *signatures(tree, file)]
+    problems = [*foreign(tree, file), *few(forbidden(tree, file)), *signatures(tree, file)]
     return [
         Problem(p.kind, p.what, p.line, line_of(text, p.line), p.target)
         for p in sorted(problems, key=lambda p: p.line)
@@ -75,21 +90,45 @@ def examine(path: Path, file: File) -> list[Problem]:
 
 
 def decoded(path: Path) -> str:
-    """A file as Python reads it: with its mark, in its coding."""
-    with tokenize.open(path) as stream:
-        return stream.read()
+    """Return the program in a file as it is run and shown: UTF-8 text, see `decode_program`.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+        SyntaxError, ValueError: its text cannot be decoded.
+    """
+    return decode_program(content_of(path))
 
 
 def legible(path: Path) -> str:
-    """A file as people can read it, whatever is wrong with it."""
+    """Return a file as people can read it, whatever is wrong with it; of a long one its beginning.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+    """
+    content = content_of(path)
     try:
-        return decoded(path)
-    except (ValueError, SyntaxError, LookupError):
-        return path.read_text("utf-8", errors="replace")
+        return decode_program(content)
+    except (ValueError, SyntaxError):
+        return content.decode("utf-8", errors="replace")
+
+
+def content_of(path: Path) -> bytes:
+    """Read a regular file, of a longer one than `MOST` no more than shows that it is."""
+    with open_to_read(path, links=False) as stream:
+        return stream.read(MOST + 1)
+
+
+def few(problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Yield the first problems of each kind."""
+    seen: Counter[str] = Counter()
+    for problem in problems:
+        seen[problem.kind] += 1
+        if seen[problem.kind] <= TOLD:
+            yield problem
 
 
 def line_of(text: str, line: int) -> str:
-    lines = text.splitlines()
+    lines = text.split("\n")
     return lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
 
 
@@ -146,9 +185,12 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
 
 def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
     """``nn.Adam`` → ``mindspore.nn.Adam``."""
-    if isinstance(node, ast.Attribute):
-        return f"{spelled(node.value, aliases)}.{node.attr}"
-    return aliases.get(node.id, node.id) if isinstance(node, ast.Name) else "?"
+    names: list[str] = []
+    while isinstance(node, ast.Attribute) and len(names) < PARTS:
+        names.append(node.attr)
+        node = node.value
+    first = aliases.get(node.id, node.id) if isinstance(node, ast.Name) else "?"
+    return ".".join([first, *reversed(names)])
 
 
 Shape = dict[str, tuple[list[str], int]]

@@ -1,0 +1,179 @@
+"""Text that students' editors and archivers wrote: UTF-8, UTF-16, GBK or Big5."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dualml.errors import plain
+
+#: Byte-order marks; that of UTF-32 begins as that of UTF-16 does.
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"),
+)  # fmt: skip
+#: Encodings of Chinese text, with the first bytes of their punctuation and frequent characters.
+CHINESE = (
+    ("gb18030", ((0xA1, 0xA3), (0xB0, 0xD7)), 0xA1),
+    ("cp950", ((0xA1, 0xA3), (0xA4, 0xC6)), 0x40),
+)
+#: The share of frequent characters that text in one of them has at least.
+FREQUENT = 0.5
+#: The coding line of PEP 263, and what may stand above it.
+CODING = re.compile(r"^([ \t\f]*#.*?coding[:=][ \t]*)([-\w.]+)", re.ASCII)
+HEAD = 10_000  # characters in which it is looked for
+COMMENT = re.compile(r"^[ \t\f]*(?:#.*)?$")
+#: Encodings whose decoders need a time that grows with the square of the text.
+SLOW = ("idna", "punycode")
+#: What stays in a text that is shown: line breaks and tabs, and of programs form feeds.
+KEPT = "\n\t\f"
+#: Characters of a text that is kept of a submission; of a file's source all.
+LONGEST = 4000
+
+
+def decode_program(content: bytes) -> str:
+    """Decode a Python program as UTF-8 text with a coding line, if any, that says ``utf-8``.
+
+    A byte-order mark decides, then the coding line of PEP 263, then UTF-8; what is none of them is
+    read as UTF-16 without a mark, GBK or Big5 where it fits.
+
+    Raises:
+        SyntaxError: the coding line names no encoding that programs may have.
+        ValueError: the bytes fit no encoding.
+    """
+    mark, name = next(((m, n) for m, n in MARKS if content.startswith(m)), (b"", ""))
+    body = content[len(mark) :]
+    if not name:
+        name = declared(body) or ("utf-8" if b"\0" not in body else unmarked_utf16(body))
+    try:
+        text = body.decode(name)
+    except UnicodeDecodeError:
+        other = guess_encoding([body])
+        if mark or other is None:
+            raise
+        text = body.decode(other)
+    except LookupError:  # of an encoding that is none of text
+        raise SyntaxError(f"unknown encoding: {name}") from None
+    text.encode()  # a coding may give unpaired surrogates
+    return without_coding(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def declared(content: bytes) -> str:
+    """Return the encoding that the coding line of a program names, or an empty text.
+
+    Raises:
+        SyntaxError: it is unknown.
+    """
+    for line in head(content[:HEAD].decode("latin-1")):
+        if match := CODING.match(line):
+            try:
+                name = codecs.lookup(match[2]).name
+            except LookupError:
+                name = ""
+            if not name or name in SLOW:
+                raise SyntaxError(f"unknown encoding: {match[2]}")
+            return name
+    return ""
+
+
+def head(text: str) -> list[str]:
+    """Return the lines that may be a coding line: the first, and the second below a comment."""
+    lines = re.split(r"\r\n|\r|\n", text[:HEAD], maxsplit=2)[:2]
+    return lines if COMMENT.match(lines[0]) else lines[:1]
+
+
+def without_coding(text: str) -> str:
+    """Return a program, which is UTF-8 now, with ``utf-8`` in its coding line."""
+    lines = text.split("\n", 2)
+    for number, line in enumerate(head(text)):
+        if CODING.match(line):
+            lines[number] = CODING.sub(r"\1utf-8", line)
+            break
+    return "\n".join(lines)
+
+
+def unmarked_utf16(content: bytes) -> str:
+    """Return the byte order of UTF-16 that has no mark; programs are ASCII for the most part, and
+    half of their bytes are zero."""
+    zeros = [content[start::2].count(0) for start in (0, 1)]
+    few, many = sorted(zeros)
+    if len(content) % 2 or many * 10 < len(content) or few * 10 > many:
+        return "utf-8"
+    return "utf-16-le" if zeros[1] == many else "utf-16-be"
+
+
+def guess_encoding(samples: Iterable[bytes]) -> str | None:
+    """Return the Chinese encoding that all samples are in, or None.
+
+    Both encodings can decode most texts of the other, but not as frequent characters.
+    """
+    whole = b"\n".join(samples)
+    found = []
+    for name, leads, trail in CHINESE:
+        try:
+            text = whole.decode(name)
+        except UnicodeDecodeError:
+            continue
+        found.append((frequent(text, name, leads, trail), name))
+    share, name = max(found, key=lambda pair: pair[0], default=(0.0, ""))
+    return name if share >= FREQUENT else None
+
+
+def frequent(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int) -> float:
+    """Return the share of frequent characters among those that are not ASCII."""
+    coded = [letter.encode(name) for letter in text if not letter.isascii()]
+    many = sum(
+        len(pair) == 2 and pair[1] >= trail and any(a <= pair[0] <= b for a, b in leads)
+        for pair in coded
+    )
+    return many / len(coded) if coded else 0.0
+
+
+def with_escapes(name: bytes) -> str:
+    """Decode UTF-8; other bytes become escapes, as ``\\xff``."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def decode_names(
+    names: Sequence[bytes], otherwise: Callable[[bytes], str] = with_escapes
+) -> list[str]:
+    """Decode names of files that come from one place: each as UTF-8, the others all in the one
+    encoding that fits them.
+
+    Args:
+        otherwise: decodes names that fit no encoding.
+    """
+    other = guess_encoding(name for name in names if not is_utf8(name))
+    return [
+        name.decode() if is_utf8(name) else name.decode(other) if other else otherwise(name)
+        for name in names
+    ]
+
+
+def is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def presentable(value: Any, longest: int = LONGEST) -> Any:
+    """Return a value with all of its texts as any file, page and terminal can hold them: control
+    characters and unpaired surrogates are escapes, and what is too long is cut.
+
+    Args:
+        longest: characters of a text.
+    """
+    if isinstance(value, str):
+        if len(value) > longest:
+            value = f"{value[:longest]} … ({len(value):,})"
+        return plain(value, KEPT)
+    if isinstance(value, dict):
+        return {presentable(str(k)): presentable(v, longest) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [presentable(inner, longest) for inner in value]
+    return value
