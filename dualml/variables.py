@@ -11,7 +11,7 @@ OPTIONS = ("DUALML_LANG", "DUALML_BACKEND", "DUALML_OUT", "DUALML_DEVICE", "DUAL
 #: A file of defaults in place of all others; `NO_FILE`: none is read.
 CONFIG, NO_FILE = "DUALML_CONFIG", "none"
 #: Whose value is shown to nobody.
-SECRET = ("DUALML_TOKEN",)
+SECRET = ("DUALML_TOKEN", "DUALML_SECRET")
 #: What users set.
 OTHERS = (
     *("DUALML_DATA", "DUALML_CACHE", "DUALML_OFFLINE", "DUALML_JOBS", "DUALML_CHECKPOINT_S"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +19,11 @@ from dualml.words import Words
 if TYPE_CHECKING:
     from dualml.course.check import Checked
     from dualml.course.exercise import File, Requirement
+    from dualml.course.grading.request import Request
+    from dualml.course.grading.submissions import Submission
     from dualml.course.workspace import Workspace
 
-MET, NOT_MET = 0, 3
+MET, NOT_GRADED, NOT_MET = 0, 1, 3
 COURSE_BACKEND = typer.Option("--backend", "-b", autocompletion=complete.backends)
 Wanted = list[tuple["File", Callable[["Requirement"], bool]]]
 
@@ -185,7 +187,8 @@ def watching(workspace: Workspace, wanted: Wanted, hints: int, words: Words) -> 
 
 def grade(
     folder: Annotated[Path, typer.Argument()],
-    secret: Annotated[str, typer.Option("--secret")],
+    secret: Annotated[str | None, typer.Option("--secret")] = None,
+    secret_file: Annotated[Path | None, typer.Option("--secret-file")] = None,
     out: Path = Path("grades"),
     lab: Annotated[str, typer.Option(autocompletion=complete.exercises)] = "lab1",
     backend: Annotated[str, COURSE_BACKEND] = "both",
@@ -198,27 +201,69 @@ def grade(
     from dualml.course.grading import grade as grading
     from dualml.course.grading import rubric as rubrics
     from dualml.course.grading.finish import finish
+    from dualml.course.grading.secret import read_secret
     from dualml.course.grading.submissions import submissions
     from dualml.course.labs import lab as lab_of
     from dualml.course.workspace import BACKENDS
     from dualml.course.workspace import chosen as files_of
     from dualml.machine import usable_cores
-    from dualml.session.progress import working
 
-    words, exercises = Words(lang), lab_of(lab)
+    words, exercises, warnings = Words(lang), lab_of(lab), list[str]()
     if backend not in BACKENDS:
         raise UserError(f"unknown --backend {backend!r}{nearest(backend, BACKENDS)}")
-    if not secret:
-        raise UserError("--secret must not be empty: everything that is drawn follows from it")
+    text = read_secret(
+        secret,
+        secret_file,
+        lambda: str(typer.prompt(words("grade.no_secret"), hide_input=True, err=True)),
+        lambda kind, path: warnings.append(words(f"grade.secret_{kind}", path=path)),
+    )
     files = files_of(exercises, BACKENDS[backend])
     installed(files)
-    request = grading.Request(exercises, files, secret, rubrics.read(rubric, exercises), lang, out)
-    found, others = submissions(folder)
-    if out.resolve() == folder.resolve():
-        raise UserError(f"--out must be another folder than the submissions': {out}")
+    request = grading.Request(exercises, files, text, rubrics.read(rubric, exercises), lang, out)
+    apart(folder, out)
+    found, others = submissions(folder, out)
+    for warning in warnings:
+        complain(warning)
     out.mkdir(parents=True, exist_ok=True)
+    results = graded(request, found, jobs or usable_cores(), words, quiet=json)
+    written, unwritten = finish(request, results, words)
+    if json:
+        students = {s: {k: r[k] for k in ("points", "most", "refused", "not_graded")}
+                    for s, r in results.items()}  # fmt: skip
+        answer = {"lab": lab, "out": str(out), "students": students, "passed_over": others}
+        print_json(answer, "grade")
+    else:
+        show_class(results, others, written, words)
+    left = sum(result["points"] is None for result in results.values())
+    if left:
+        complain(words("grade.left", n=left, of=len(results)))
+    if unwritten:
+        why = "; ".join(dict.fromkeys(unwritten.values()))
+        complain(words("grade.unwritten", names=list(unwritten), why=why))
+    if left or unwritten:
+        raise typer.Exit(NOT_GRADED)
+
+
+def apart(folder: Path, out: Path) -> None:
+    """Refuse to write results into submissions, and to take results for submissions."""
+    here, there = folder.resolve(), out.resolve()
+    if here == there:
+        raise UserError(f"--out must be another folder than the submissions': {out}")
+    if here in there.parents and here != there.parent:
+        raise UserError(f"--out must not lie inside of a submission: {out}")
+    if there / "students" in (here, *here.parents):
+        raise UserError(f"{folder} is where --out {out} has its results; name another folder")
+
+
+def graded(
+    request: Request, found: Sequence[Submission], jobs: int, words: Words, *, quiet: bool
+) -> dict[str, dict[str, Any]]:
+    """The result of every student, with a bar while they are judged."""
+    from dualml.course.grading.grade import grade as grade_class
+    from dualml.session.progress import working
+
     said, over = words("grade.grading"), [0]
-    with working(said, quiet=json) as update:
+    with working(said, quiet=quiet) as update:
 
         def done(student: str, again: bool) -> None:
             over[0] += 1
@@ -226,23 +271,26 @@ def grade(
 
         update(f"{said} 0/{len(found)}")
         try:
-            results = grading.grade(request, found, jobs or usable_cores(), done)
+            return grade_class(request, found, jobs, done)
         except KeyboardInterrupt:
             complain(words("grade.interrupted", n=over[0], of=len(found)))
             raise
-    written = finish(request, results, words)
-    if json:
-        students = {s: {"points": r["points"], "most": r["most"], "refused": r["refused"]}
-                    for s, r in results.items()}  # fmt: skip
-        graded = {"lab": lab, "out": str(out), "students": students, "passed_over": others}
-        print_json(graded, "grade")
-        return
+
+
+def show_class(
+    results: Mapping[str, Mapping[str, Any]], others: Sequence[str], written: Sequence[Path],
+    words: Words,
+) -> None:  # fmt: skip
+    """Who was not judged and why, how many were, and where the results are."""
+    from dualml.course.grading.tables import state_of
+
     for student, result in results.items():
-        if result["refused"]:
-            typer.echo(f"{student}: {words('grade.refused', why=result['refused'])}")
+        if said := state_of(result, words):
+            typer.echo(f"{student}: {said}")
     if others:
         typer.echo(words("grade.passed_over", names=others))
-    typer.echo(words("grade.graded", n=len(results)))
+    graded = sum(result["points"] is not None for result in results.values())
+    typer.echo(words("grade.graded", n=graded))
     for path in written:
         typer.echo(str(path))
 

@@ -69,7 +69,7 @@ def tokens(source: str, names: bool) -> Iterator[tuple[str, int]]:
             if token.type == tokenize.NAME and not names and not keyword.iskeyword(text):
                 text = "N"
             yield text, token.start[0]
-    except (tokenize.TokenError, SyntaxError, IndentationError):
+    except (tokenize.TokenError, SyntaxError, ValueError, RecursionError):
         return
 
 

@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import comb
 from pathlib import Path
 from typing import Any
 
 from dualml.course.grading.alike import pairs, remarkable
-from dualml.course.grading.grade import Request
 from dualml.course.grading.pages import write_overview, write_student
+from dualml.course.grading.request import Request
+from dualml.course.grading.results import reason_of
 from dualml.course.grading.tables import write_autograders, write_csv
 from dualml.course.workspace import skeleton_of
 from dualml.words import Words
 
 
-def finish(request: Request, results: Mapping[str, Mapping[str, Any]], words: Words) -> list[Path]:
-    """The class's table and overview, each student's page and files; the first two, by path."""
-    out, students = request.out, request.out / "students"
-    for student, result in results.items():
-        write_student(result, students / student / "index.html", words)
-    write_autograders(results, students, words)
+def finish(
+    request: Request, results: Mapping[str, Mapping[str, Any]], words: Words
+) -> tuple[list[Path], dict[str, str]]:
+    """Write the class's table and overview, each student's page and files.
+
+    Returns:
+        the paths of the first two, and what could not be written, with the reason. The next call
+        writes all of them again.
+    """
+    out, failures = request.out, dict[str, str]()
+
+    def attempt(name: str, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except Exception as error:  # the others' pages do not depend on it
+            failures[name] = reason_of(error, words)
+
     table, overview = out / "grades.csv", out / "overview.html"
-    write_csv(results, table, words)
+    attempt(table.name, lambda: write_csv(results, table, words))
+    for student, result in results.items():
+        folder = out / "students" / result["folder"]
+        attempt(student, partial(write_files, result, folder, words))
+    attempt(overview.name, lambda: write_class(request, results, overview, words))
+    return [table, overview], failures
+
+
+def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
+    """Write one student's page, and what autograders read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_student(result, folder / "index.html", words)
+    write_autograders(result, folder, words)
+
+
+def write_class(
+    request: Request, results: Mapping[str, Mapping[str, Any]], path: Path, words: Words
+) -> None:
+    """Write the overview of the class, with the pairs that are alike."""
     sources = {student: result["sources"] for student, result in results.items()}
     given = {f.name: skeleton_of(f, request.lab.name, "en") for f in request.files}
     handed = [sum(name in files for files in sources.values()) for name in given]
     alike = remarkable(pairs(sources, given), sum(comb(n, 2) for n in handed))
-    write_overview(results, alike, overview, request.lab.name, words)
-    return [table, overview]
+    write_overview(results, alike, path, request.lab.name, words)

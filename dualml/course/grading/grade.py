@@ -5,58 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dualml.course.check import Checked, check
-from dualml.course.exercise import File, Lab
-from dualml.course.grading.rubric import Rubric, total
+from dualml.course.encoding import presentable
+from dualml.course.exercise import File
+from dualml.course.grading.request import Request as Request
+from dualml.course.grading.results import failed, not_graded, reason_of, unjudged, with_files
 from dualml.course.grading.submissions import Handed, Refused, Submission, unpack
-from dualml.course.shown import described
-from dualml.course.source import Problem, legible
-from dualml.files import read_json, write_json
+from dualml.course.source import MOST, Problem
+from dualml.files import finite, read_json, write_json
 from dualml.seeds import seed_for
-from dualml.version import __version__
 from dualml.words import Words
 
-#: Of what a result file holds.
-FORMAT = 2
 RESULT = "result.json"
-#: How deep the pages explain: everything.
-HINTS = 3
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is graded, and how.
-
-    Attributes:
-        files: the exercises that everybody was to hand in.
-        secret: of which everything that is drawn follows; nothing of it is written anywhere.
-        stop: set to end what is at work.
-    """
-
-    lab: Lab
-    files: Sequence[File]
-    secret: str
-    rubric: Rubric
-    lang: str
-    out: Path
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    @cached_property
-    def mark(self) -> str:
-        """Changes when another grade could come out. It takes a while to make: students may see
-        it, and a short secret could be found by trying."""
-        slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
-        parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang,
-                 self.rubric.model_dump_json(), __version__, str(FORMAT)]  # fmt: skip
-        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+#: Characters of a student's file: escapes make it longer.
+LONGEST_SOURCE = 10 * MOST
 
 
 def grade(
@@ -65,27 +33,21 @@ def grade(
     jobs: int,
     done: Callable[[str, bool], None] = lambda student, again: None,
 ) -> dict[str, dict[str, Any]]:
-    """The result of every student.
+    """Return the result of every student. Whatever is wrong with one submission changes no other
+    one's result.
 
     Args:
         done: called with each student that is finished, and whether the result was there already.
     """
     results: dict[str, dict[str, Any]] = {}
-    todo = []
-    for submission in found:
-        old = finished(request, submission)
-        if old is None:
-            todo.append(submission)
-        else:
-            results[submission.student] = old
-            done(submission.student, True)
+    assert request.mark  # made once, not in every thread
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(one, request, submission): submission for submission in todo}
+        running = {pool.submit(result_of, request, submission): submission for submission in found}
         try:
             for future in as_completed(running):
                 submission = running[future]
-                results[submission.student] = future.result()
-                done(submission.student, False)
+                results[submission.student], again = future.result()
+                done(submission.student, again)
         except BaseException:
             request.stop.set()
             pool.shutdown(cancel_futures=True)
@@ -94,62 +56,74 @@ def grade(
 
 
 def folder_of(request: Request, submission: Submission) -> Path:
-    return request.out / "students" / submission.student
+    return request.out / "students" / submission.results
 
 
 def key_of(request: Request, submission: Submission) -> str:
-    return hashlib.sha256(f"{request.mark}{submission.digest()}".encode()).hexdigest()
-
-
-def finished(request: Request, submission: Submission) -> dict[str, Any] | None:
-    """The result that is there already for the same submission and the same request."""
-    path = folder_of(request, submission) / RESULT
-    if not path.is_file():
-        return None
+    """Return what a result is kept under, or an empty text: it is not kept."""
     try:
-        result: dict[str, Any] = read_json(path)
-    except ValueError:
+        digest = submission.digest()
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{request.mark}{digest}".encode()).hexdigest()
+
+
+def finished(request: Request, submission: Submission, key: str) -> dict[str, Any] | None:
+    """Return the result that is there already for the same submission and the same request."""
+    path = folder_of(request, submission) / RESULT
+    try:
+        result = read_json(path) if key and path.is_file() else None
+    except (ValueError, OSError):
         return None
-    return result if result.get("key") == key_of(request, submission) else None
+    return result if isinstance(result, dict) and result.get("key") == key else None
 
 
-def one(request: Request, submission: Submission) -> dict[str, Any]:
-    """Judge one submission and write its result."""
+def result_of(request: Request, submission: Submission) -> tuple[dict[str, Any], bool]:
+    """Return the result of one submission, and whether it was there already."""
     words = Words(request.lang)
-    result: dict[str, Any] = {
-        "format": FORMAT,
-        "student": submission.student,
-        "lab": request.lab.name,
-        "key": key_of(request, submission),
-        "refused": None,
-        "files": [],
-        "sources": {},
-    }
-    handed = nothing = Handed({}, {})
-    with tempfile.TemporaryDirectory(prefix="dualml-") as temporary:
+    try:
+        key = key_of(request, submission)
+        if (old := finished(request, submission, key)) is not None:
+            return old | {"folder": submission.results}, True
+        result = judged(request, submission, words) | {"key": key}
+        if not request.stop.is_set():
+            return stored(request, submission, result, words), False
+    except Exception as error:  # the others' grades do not depend on it
+        result = failed(request, submission, error, words)
+    if request.stop.is_set():
+        raise KeyboardInterrupt
+    return stored(request, submission, result, words), False
+
+
+def judged(request: Request, submission: Submission, words: Words) -> dict[str, Any]:
+    """Judge one submission."""
+    with tempfile.TemporaryDirectory(prefix="dualml-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
         try:
             handed = unpack(submission, home, [file.name for file in request.files])
         except Refused as error:
-            result["refused"] = words(f"grade.refusal.{error.kind}", what=error.what)
-        try:
-            checked = [one_file(request, file, handed, home) for file in request.files]
-        except Exception as error:  # the others' grades do not depend on it
-            result["refused"] = words("grade.refusal.failed", what=repr(error))
-            result["key"] = ""  # it is tried again
-            checked = [one_file(request, file, nothing, home) for file in request.files]
-        if request.stop.is_set():
-            raise KeyboardInterrupt
-        for judged in checked:
-            result["files"].append(with_points(judged, request.rubric, words))
-            if judged.path.is_file() and judged.path.stat().st_size < 1 << 18:
-                result["sources"][judged.file.name] = legible(judged.path)
-    result["points"], result["most"] = total(request.rubric, checked)
+            why = words(f"grade.refusal.{error.kind}", what=error.what)
+            return unjudged(request, submission, why, words)
+        checked = [one_file(request, file, handed, home) for file in request.files]
+        return with_files(request, submission, checked, words)
+
+
+def stored(
+    request: Request, submission: Submission, result: dict[str, Any], words: Words
+) -> dict[str, Any]:
+    """Write a result, and return it as it reads. One that cannot be written is none: the next call
+    grades again."""
+    sources = presentable(result["sources"], LONGEST_SOURCE)
+    result = presentable(result | {"sources": {}}) | {"sources": sources}
     folder = folder_of(request, submission)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / RESULT, result)
-    stored: dict[str, Any] = json.loads((folder / RESULT).read_text("utf-8"))
-    return stored
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RESULT, result)
+    except OSError as error:
+        if result["not_graded"] is None:
+            result = not_graded(request, submission, reason_of(error, words))
+    normal: dict[str, Any] = json.loads(json.dumps(finite(result)))
+    return normal
 
 
 def one_file(request: Request, file: File, handed: Handed, home: Path) -> Checked:
@@ -161,23 +135,3 @@ def one_file(request: Request, file: File, handed: Handed, home: Path) -> Checke
         problem = Problem("twice", handed.twice[file.name])
         checked = replace(checked, problems=[problem])
     return checked
-
-
-def with_points(checked: Checked, rubric: Rubric, words: Words) -> dict[str, Any]:
-    """A file as `described`, with what it is worth."""
-    shown = described(checked, HINTS, words)
-    earned = rubric.earned(checked.file, checked.judgements)
-    for entry, judgement, (points, why) in zip(
-        shown["requirements"], checked.judgements, earned, strict=True
-    ):
-        entry["points"], entry["most"] = points, rubric.worth(checked.file, judgement)
-        entry["spared"] = why
-    shown["taken"] = rubric.taken(checked)
-    return shown
-
-
-def entries(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(file, requirement) of a result."""
-    for file in result["files"]:
-        for entry in file["requirements"]:
-            yield file["file"], entry

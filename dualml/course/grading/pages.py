@@ -9,11 +9,19 @@ from typing import Any
 from urllib.parse import quote
 
 from dualml.course.grading.alike import Pair
-from dualml.course.grading.grade import entries
-from dualml.course.grading.tables import Results, notes, numbers_of, spared, trouble_of
+from dualml.course.grading.results import entries
+from dualml.course.grading.tables import (
+    CELL,
+    Results,
+    notes,
+    numbers_of,
+    spared,
+    state_of,
+    trouble_of,
+)
 from dualml.course.shown import DEPTHS, problem_text
 from dualml.course.source import Problem
-from dualml.files import write_bytes
+from dualml.files import write_text
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -43,15 +51,16 @@ TONES: Mapping[str, Tone] = {"met": "good", "not met": "bad", "unwritten": "near
 
 def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
     """The page that a student gets."""
-    points = words("grade.points", points=result["points"], most=result["most"])
-    blocks: list[Block] = [Verdict(points, "good" if result["points"] == result["most"] else "")]
-    if result["refused"]:
-        blocks.append(Notice(words("grade.refused", why=result["refused"])))
-        write_bytes(path, html(page_of(result, blocks, words)).encode())
-        return
-    for file in result["files"]:
-        blocks.append(Section(file["task"], file["file"], list(of_file(file, words))))
-    write_bytes(path, html(page_of(result, blocks, words)).encode())
+    blocks: list[Block] = []
+    if result["points"] is not None:
+        points = words("grade.points", points=result["points"], most=result["most"])
+        blocks.append(Verdict(points, "good" if result["points"] == result["most"] else ""))
+    if said := state_of(result, words):
+        blocks.append(Notice(said))
+    else:
+        for file in result["files"]:
+            blocks.append(Section(file["task"], file["file"], list(of_file(file, words))))
+    write_text(path, html(page_of(result, blocks, words)))
 
 
 def page_of(result: Mapping[str, Any], blocks: Sequence[Block], words: Words) -> Page:
@@ -115,11 +124,12 @@ def write_overview(
         Section("alike", words("grade.overview.alike"), list(pairs(results, alike, words))),
     ]
     title = words("grade.overview.title", lab=lab, n=len(results))
-    write_bytes(path, html(Page(words.lang, title, "", blocks)).encode())
+    write_text(path, html(Page(words.lang, title, "", blocks)))
 
 
 def points(results: Results, words: Words) -> Iterator[Block]:
-    shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in results.values()]
+    graded = [r for r in results.values() if r["points"] is not None]
+    shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in graded]
     tenths = Counter(min(9, int(share * 10)) for share in shares)
     bars = [Bar(t, tenths[t], Owner(), text=str(tenths[t])) for t in range(10)]
     names = [f"{10 * t} – {10 * t + 10} %" for t in range(10)]
@@ -131,9 +141,9 @@ def points(results: Results, words: Words) -> Iterator[Block]:
              Column("note", words("grade.note"))]  # fmt: skip
     rows: list[Cells] = [
         [
-            Cell(s, href=f"students/{quote(s)}/index.html"),
-            f"{r['points']:g} / {r['most']:g}",
-            " ".join(notes(r, words)),
+            Cell(s, href=f"students/{quote(r['folder'])}/index.html"),
+            "" if r["points"] is None else f"{r['points']:g} / {r['most']:g}",
+            " ".join(notes(r, words))[:CELL],
         ]
         for s, r in results.items()
     ]
@@ -151,7 +161,8 @@ def met(results: Results, words: Words) -> Table:
              Column("for", words("grade.for"), show="code"),
              Column("file", words("grade.file"), show="code"),
              Column("met", words("grade.met_by"), show="number")]  # fmt: skip
-    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {len(results)}"]
+    graded = sum(r["points"] is not None for r in results.values())
+    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {graded}"]
                          for key, n in counts.items()]  # fmt: skip
     return Table("requirements", "", heads, rows)
 
@@ -190,5 +201,5 @@ def pairs(results: Results, alike: Sequence[Pair], words: Words) -> Iterator[Blo
 
 def marked(source: str, lines: frozenset[int]) -> str:
     """The source, with a bar beside what both have."""
-    numbered = enumerate(source.splitlines(), 1)
+    numbered = enumerate(source.replace("\f", " ").split("\n"), 1)
     return "\n".join(("┃ " if n in lines else "  ") + line for n, line in numbered)

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from dualml.course.exercise import Difference, Trouble
-from dualml.course.grading.grade import entries
+from dualml.course.grading.results import entries
 from dualml.course.shown import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
-from dualml.files import write_bytes, write_json
+from dualml.files import write_json, write_text
 from dualml.words import Words
 
 Results = Mapping[str, Mapping[str, Any]]
 #: A cell that begins with one of these is taken for a formula by spreadsheets.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+#: Characters of a cell, which spreadsheets take 32,767 of.
+CELL = 30_000
 
 
 def write_csv(results: Results, path: Path, words: Words) -> None:
@@ -32,9 +34,10 @@ def write_csv(results: Results, path: Path, words: Words) -> None:
         points = {column(file, e): e["points"] for file, e in entries(dict(result))}
         taken = sum(file["taken"] for file in result["files"])
         note = "; ".join(notes(result, words))
-        row = [student, result["points"], result["most"], taken, note]
+        points_of = "" if result["points"] is None else result["points"]
+        row = [student, points_of, result["most"], taken, note]
         writer.writerow([safe(v) for v in (*row, *(points.get(n, "") for n in names))])
-    write_bytes(path, b"\xef\xbb\xbf" + text.getvalue().encode())
+    write_text(path, "\ufeff" + text.getvalue())
 
 
 def column(file: str, entry: Mapping[str, Any]) -> str:
@@ -43,7 +46,10 @@ def column(file: str, entry: Mapping[str, Any]) -> str:
 
 
 def safe(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    """Return what stands in a cell: no text of it is a formula, or longer than a cell may be."""
+    if not isinstance(value, str):
+        return value
+    return f"{chr(39) if value.lstrip().startswith(FORMULA) else ''}{value[:CELL]}"
 
 
 def explained(entry: Mapping[str, Any], words: Words) -> str:
@@ -72,9 +78,16 @@ def spared(entry: Mapping[str, Any], words: Words) -> str:
     return words(f"grade.{entry['spared']}") if entry["spared"] else ""
 
 
+def state_of(result: Mapping[str, Any], words: Words) -> str:
+    """Return why a submission was refused or not graded; of one that was judged nothing."""
+    if result.get("not_graded"):
+        return words("grade.not_graded", why=result["not_graded"])
+    return words("grade.refused", why=result["refused"]) if result["refused"] else ""
+
+
 def notes(result: Mapping[str, Any], words: Words) -> list[str]:
     """What is texts of a submission as a whole, and of each of its files."""
-    texts = [words("grade.refused", why=result["refused"])] if result["refused"] else []
+    texts = [said] if (said := state_of(result, words)) else []
     for file in result["files"]:
         for p in file["problems"]:
             problem = Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
@@ -103,7 +116,8 @@ def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
         for file, entry in entries(dict(result))
     ]
     return {
-        "score": result["points"],
+        # Without a score Gradescope shows that the autograder failed, which is no grade.
+        **({} if result["points"] is None else {"score": result["points"]}),
         "output": "\n".join(notes(result, words)),
         "visibility": "visible",
         "tests": tests,
@@ -122,21 +136,19 @@ def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
         }
         for file, entry in entries(dict(result))
     ]
-    most, texts = result["most"], notes(result, words)
-    readable = result["refused"] is None
+    most, texts, points = result["most"], notes(result, words), result["points"]
+    readable = result["refused"] is None and points is not None
     return {
         "gradable": readable,
-        "score": result["points"] / most if most else 0.0,
+        **({} if points is None else {"score": points / most if most else 0.0}),
         "message": "\n".join(texts),
         **({} if readable else {"format_errors": texts}),
         "tests": tests,
     }
 
 
-def write_autograders(results: Results, folder: Path, words: Words) -> None:
-    """Beside each student's page."""
-    for student, result in results.items():
-        for name, made in (("gradescope", gradescope), ("prairielearn", prairielearn)):
-            place = folder / student / name
-            place.mkdir(parents=True, exist_ok=True)
-            write_json(place / "results.json", made(result, words))
+def write_autograders(result: Mapping[str, Any], folder: Path, words: Words) -> None:
+    """Write what autograders read beside a student's page."""
+    for name, made in (("gradescope", gradescope), ("prairielearn", prairielearn)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        write_json(folder / name / "results.json", made(result, words))

@@ -1,0 +1,76 @@
+"""Names of students, as they are shown and as folders of results are called."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+
+from dualml.course.encoding import decode_names
+from dualml.errors import plain
+
+#: Bytes of a folder's name, and of what is left of one that is no plain name.
+LONGEST, CUT = 150, 80
+#: Characters that some file system has no name with.
+RESERVED = re.compile(r'[/\\:*?"<>|]')
+#: How names of `with_hash` end; and names of devices on Windows.
+HASHED = re.compile(r" [0-9a-f]{12}$")
+DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+
+
+def readable_names(raw: Sequence[bytes]) -> list[str]:
+    """Return the names that are shown for these of files: all different, without control
+    characters. ``unzip`` leaves names as Chinese Windows wrote them, in GBK or Big5."""
+    shown = [plain(name) for name in decode_names(raw)]
+    times = Counter(shown)
+    taken = {name for name in shown if times[name] == 1}
+    names = []
+    for name, own in zip(shown, raw, strict=True):
+        if times[name] > 1:
+            name = f"{name} ({digest(own)[:6]})"
+            while name in taken:
+                name += "*"
+            taken.add(name)
+        names.append(name)
+    return names
+
+
+def folder_names(students: Sequence[str]) -> list[str]:
+    """Return a folder's name for each student. No two are equal on any file system: of names that
+    differ in case or composition only, each has a hash."""
+    same = Counter(alike(student) for student in students)
+    return [
+        student if same[alike(student)] == 1 and is_plain(student) else with_hash(student)
+        for student in students
+    ]
+
+
+def alike(name: str) -> str:
+    """Return what a file system may take for the same name."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name can be a folder's on every file system and in every command."""
+    return (
+        0 < len(name.encode()) <= LONGEST
+        and name.isprintable()
+        and not RESERVED.search(name)
+        and name[0] not in "-.~ "
+        and name[-1] not in ". "
+        and not DEVICES.fullmatch(name)
+        and not HASHED.search(name)
+    )
+
+
+def with_hash(name: str) -> str:
+    """Return what is left of a name, with a hash of all of it."""
+    kept = "".join(letter if letter.isalnum() else "_" for letter in name)
+    cut = kept.encode(errors="ignore")[:CUT].decode(errors="ignore")
+    return f"{cut} {digest(name.encode(errors='surrogatepass'))[:12]}"
+
+
+def digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()

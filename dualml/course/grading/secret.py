@@ -1,0 +1,104 @@
+"""The secret from which everything that is drawn for a class follows: read without showing it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.files import read_bytes
+
+VARIABLE, OPTION = "DUALML_SECRET", "--secret"
+#: Bytes of a file that holds one.
+MOST = 1 << 16
+#: Numbers of ``/proc/self/stat``, from 0: where arguments and variables begin and end in memory.
+PLACES = (47, 48, 49, 50)
+
+
+def read_secret(
+    option: str | None,
+    file: Path | None,
+    ask: Callable[[], str],
+    warn: Callable[[str, str], None] = lambda kind, what: None,
+) -> str:
+    """Return the secret of an option, a file, a variable or a prompt, the first that there is.
+
+    The variable leaves this process' environment, which other processes inherit.
+
+    Args:
+        ask: prompts for it, where there is a terminal.
+        warn: told of a secret that others can see: ``seen`` in the list of processes, or ``open``
+            in a file, with its path.
+
+    Raises:
+        UserError: none is given, more than one is, it is empty or no text.
+    """
+    variable = os.environ.pop(VARIABLE, None)
+    if option is not None and file is not None:
+        raise UserError("name the secret once: --secret-file or --secret")
+    if option is not None:
+        warn("seen", "")
+        secret = option
+    elif file is not None:
+        secret = secret_in(file, warn)
+    elif variable is not None:
+        secret = variable
+    elif sys.stdin.isatty() and sys.stderr.isatty():
+        secret = ask()
+    else:
+        raise UserError(
+            "there is no secret to draw the inputs from: name a file with --secret-file PATH, or "
+            f"set {VARIABLE}"
+        )
+    hide_secret()
+    if not secret.strip():
+        raise UserError("the secret must not be empty: everything that is drawn follows from it")
+    if not secret.isprintable():
+        raise UserError("the secret must be one line of text in UTF-8")
+    return secret
+
+
+def secret_in(path: Path, warn: Callable[[str, str], None]) -> str:
+    """Return the text of a file without the line break at its end."""
+    try:
+        secret = read_bytes(path, MOST).decode()
+        mode = path.stat().st_mode
+    except UnicodeDecodeError:
+        raise UserError(f"--secret-file {path}: no text in UTF-8") from None
+    except OSError as error:
+        raise UserError(f"--secret-file {path}: {error.strerror or error}") from None
+    if mode & 0o077:
+        warn("open", str(path))
+    return secret.removesuffix("\n").removesuffix("\r")
+
+
+def hide_secret() -> None:
+    """Overwrite the secret where the system shows other processes the arguments and variables that
+    this one began with, which later changes do not reach. On systems without ``/proc``, and where
+    it is not allowed, nothing happens."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        stat = Path("/proc/self/stat").read_bytes()
+        numbers = stat[stat.rindex(b")") + 2 :].split()
+        first, last, start, end = (int(numbers[place - 2]) for place in PLACES)
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            for begin, size in ((first, last - first), (start, end - start)):
+                memory.seek(begin)
+                texts = memory.read(size).split(b"\0")
+                for before, text in zip([b"", *texts], texts, strict=False):
+                    hidden = hidden_text(before, text)
+                    memory.seek(begin + len(text) - len(hidden))
+                    memory.write(hidden)
+                    begin += len(text) + 1
+
+
+def hidden_text(before: bytes, text: bytes) -> bytes:
+    """Return what replaces the end of an argument or a variable; ``before`` stands before it."""
+    if before == OPTION.encode():
+        return b"*" * len(text)
+    for name in (f"{OPTION}=", f"{VARIABLE}="):
+        if text.startswith(name.encode()):
+            return b"*" * (len(text) - len(name))
+    return b""
