@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dualml.course.check import Checked
+from dualml.course.exercise import Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
 from dualml.course.grading.alike import K, W, fingerprints, pairs, remarkable, share, tokens
@@ -219,6 +220,31 @@ def test_a_mistake_that_costs_once() -> None:
     assert rubrics.Rubric(once=True).earned(TORCH, both) == [(0.0, "")] * 2
     kept = rubrics.Rubric(partial={"sign": 1.0}).earned(TORCH, wrong[:1])
     assert kept == [(1.0, "partial")]
+
+
+def test_nothing_done_is_no_slip() -> None:
+    chosen = [r for r in TORCH.requirements if r.target == "SGD"][:4]
+    once = rubrics.Rubric(once=True)
+    slip = [Judgement(r, "not met", mistakes=("sign",)) for r in chosen]
+    spared = [(0.0, ""), (1.0, "once"), (1.0, "once"), (1.0, "once")]
+    assert once.earned(TORCH, slip) == spared
+    none = [(0.0, "")] * 4
+    assert once.earned(TORCH, [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]) == (
+        none
+    )
+    for first in (
+        Judgement(chosen[0], "unwritten", Trouble("unwritten")),
+        Judgement(chosen[0], "not met", Trouble("TypeError"), mistakes=("sign",)),
+        Judgement(chosen[0], "not met", mistakes=("nothing", "sign")),
+        Judgement(chosen[0], "not judged"),
+    ):
+        assert once.earned(TORCH, [first, *slip[1:]]) == none
+    error = Judgement(chosen[2], "not met", Trouble("TypeError"), mistakes=("sign",))
+    assert once.earned(TORCH, [*slip[:2], error, slip[3]]) == [*spared[:2], (0.0, ""), spared[3]]
+    other = [r for r in TORCH.requirements if r.target == "Adam"][:2]
+    apart = [Judgement(r, "not met", mistakes=("sign",)) for r in other]
+    empty = [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]
+    assert once.earned(TORCH, [*empty, *apart]) == [*none, (0.0, ""), (1.0, "once")]
 
 
 @pytest.mark.parametrize(("text", "why"), [

@@ -1,6 +1,7 @@
 """What a requirement is worth: a TOML file of the teaching assistant's.
 
 lab = "lab1"
+once = true               # a mistake costs points where it shows first in a class (see `works`)
 [points]                  # of a requirement; of a class, function or file for each of its own
 "GD" = 1
 "sgd.nesterov" = 3
@@ -27,6 +28,8 @@ from dualml.strict import Strict, explain
 
 #: What a file may have that costs points.
 PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
+#: Mistakes of what does nothing, or gives nothing that could be looked at: no slip of the pen.
+NOTHING = frozenset({"nothing", "stage_both_frozen", "draw_no_integers"})
 
 
 class Rubric(Strict):
@@ -45,13 +48,16 @@ class Rubric(Strict):
         return next((self.points[n] for n in names if n in self.points), requirement.points)
 
     def earned(self, file: File, judgements: Sequence[Judgement]) -> list[tuple[float, str]]:
-        """The points of each requirement, and why there are some for what is not met: ``once``
-        or ``partial``."""
+        """Return the points of each requirement, and why there are some for what is not met:
+        ``once`` or ``partial``."""
         charged: dict[str, set[str]] = {}
+        begun: dict[str, bool] = {}
         points = []
         for judgement in judgements:
-            before = charged.setdefault(judgement.requirement.target, set())
-            known = bool(judgement.mistakes) and before >= set(judgement.mistakes)
+            target = judgement.requirement.target
+            before = charged.setdefault(target, set())
+            slip = begun.setdefault(target, works(judgement)) and works(judgement)
+            known = slip and bool(judgement.mistakes) and before >= set(judgement.mistakes)
             worth = self.worth(file, judgement)
             if judgement.status == "met":
                 points.append((worth, ""))
@@ -72,6 +78,13 @@ class Rubric(Strict):
         """Points that the problems of a file cost, each kind once."""
         kinds = {problem.kind for problem in checked.problems}
         return sum(self.penalty.get(kind, 0.0) for kind in kinds)
+
+
+def works(judgement: Judgement) -> bool:
+    """Return whether the code came back with something that can be looked at, right or wrong. What
+    is not written, ends in an error or does nothing has no mistake that could explain the rest."""
+    judged = judgement.status in ("met", "not met") and judgement.trouble is None
+    return judged and not NOTHING & set(judgement.mistakes)
 
 
 def read(path: Path | None, lab: Lab) -> Rubric:
