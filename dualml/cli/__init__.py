@@ -43,6 +43,8 @@ def main() -> None:
             if not completing:  # no mistake disturbs a line that is being typed
                 raise
             defaults = Defaults()
+        for line in () if completing else defaults.notices:
+            complain(line)
         lang = language(sys.argv[1:], defaults.lang)
         localise(command, lang, drawn=not completing)
         code = command.main(

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from dualml.cli.defaults import Defaults, general, project_file, user_file
+from dualml.cli.defaults import Defaults, general, user_file
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json, say
 from dualml.report.blocks import Column, Table
@@ -41,8 +41,8 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
     variables = {name: "…" if name in SECRET else os.environ[name] for name in KNOWN
                  if os.environ.get(name) and name not in OPTIONS}  # fmt: skip
     read = [str(file.path) for file in defaults.files]
-    looked = [] if CONFIG in variables else [str(user_file()), str(project_file() or "")]
-    missing = [path for path in looked if path and path not in read]
+    looked = [] if CONFIG in variables else [str(user_file())]
+    missing = [path for path in looked if path not in read]
     if json:
         print_json({
             "settings": [asdict(setting) for setting in chosen], "variables": variables,

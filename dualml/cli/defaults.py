@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from dualml.cli.project import ALLOWED, find_project
 from dualml.errors import UserError, nearest
-from dualml.files import read_toml
+from dualml.files import is_regular, read_text, read_toml
 from dualml.parse import line_of
 from dualml.variables import CONFIG, NO_FILE
 
-PROJECT = "pyproject.toml"
 #: What an option takes, by its type.
 KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -27,9 +27,6 @@ KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     str: ((str, int, float), "a text or a number"),
     Path: ((str,), "a path"),
 }
-#: What only the user decides: a project of somebody else may not open ports, start processes on
-#: other machines, send results away or say yes to what is asked.
-PERSONAL = frozenset({"serve.host", "run.hosts", "run.insecure", "export.online", "clean.yes"})
 #: Words of a command, ("data", "get"), or keys from the table of a file down.
 Names = tuple[str, ...]
 
@@ -52,7 +49,7 @@ class File:
 
     def place(self, keys: Names) -> str:
         """Where a key stands."""
-        line = line_of(self.path.read_text("utf-8"), [*self.inside, *keys])
+        line = line_of(read_text(self.path), [*self.inside, *keys])
         return f"{self.path}, line {line}" if line else str(self.path)
 
 
@@ -73,11 +70,13 @@ class Defaults:
         map: command → … → parameter → value.
         places: by command and parameter, where its value stands.
         files: those that were read, the weakest first.
+        notices: one line for each file of a project that is not heeded.
     """
 
     map: dict[str, Any] = field(default_factory=dict)
     places: dict[tuple[Names, str], Place] = field(default_factory=dict)
     files: tuple[File, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @property
     def lang(self) -> str:
@@ -105,32 +104,15 @@ def user_file() -> Path:
     return user_config_path("dualml", appauthor=False) / "config.toml"
 
 
-def project_file() -> Path | None:
-    """The nearest ``pyproject.toml``, from the current folder upwards, that speaks of dualml."""
-    try:
-        here = Path.cwd()
-    except OSError:  # it was removed
-        return None
-    for folder in (here, *here.parents):
-        path = folder / PROJECT
-        try:
-            if "dualml" in path.read_text("utf-8") and "dualml" in read_toml(path).get("tool", {}):
-                return path
-        except (OSError, UnicodeDecodeError):
-            continue
-    return None
-
-
-def files() -> tuple[File, ...]:
-    """Those that hold here, the weakest first."""
+def find() -> Defaults:
+    """The files that hold here, the weakest first, not read yet."""
     if chosen := os.environ.get(CONFIG):
-        return () if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),)
-    user, project = user_file(), project_file()
-    try:
-        found = [File(user, ())] if user.is_file() else []
-    except PermissionError:  # the home is another user's, as in a container
-        found = []
-    return (*found, *([File(project, ("tool", "dualml"))] if project else ()))
+        return Defaults(files=() if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),))
+    user, project = user_file(), find_project()
+    found = [File(user, ())] if is_regular(user) else []
+    if project.path is not None:
+        found.append(File(project.path, ("tool", "dualml")))
+    return Defaults(files=tuple(found), notices=project.notices)
 
 
 def read(root: Any) -> Defaults:
@@ -140,7 +122,7 @@ def read(root: Any) -> Defaults:
         UserError: a file that is no TOML, an unknown key, or a value that an option does not take;
             with the file, the line and what is known.
     """
-    defaults = Defaults(files=files())
+    defaults = find()
     for file in defaults.files:
         table = file.table()
         for key, value in sorted(table.items(), key=lambda item: item[0] in root.commands):
@@ -174,7 +156,7 @@ def _command(defaults: Defaults, file: File, command: Any, keys: Names, value: A
 def _option(
     defaults: Defaults, file: File, command: Names, parameter: Any, keys: Names, value: Any
 ) -> None:
-    if file.inside and f"{'.'.join(command)}.{parameter.name}" in PERSONAL:
+    if file.inside and keys[-1].replace("_", "-") not in ALLOWED:
         raise UserError(
             f"{file.place(keys)}: {'.'.join(keys)} is for each user to decide: on the command line "
             f"or in {user_file()}"
@@ -188,9 +170,7 @@ def _option(
         if not isinstance(one, allowed) or (isinstance(one, bool) and kind is not bool):
             name, lists = ".".join(keys), ", or a list of such" if parameter.multiple else ""
             raise UserError(f"{file.place(keys)}: {name} takes {what}{lists}; received {one!r}")
-    if kind is Path and file.inside:  # of a project, wherever in it one stands
-        values = [str(file.path.parent / one) for one in values]
-    elif kind not in (bool, int, float):
+    if kind not in (bool, int, float):
         values = list(map(str, values))
     chosen = values if parameter.multiple else values[0]
     defaults.put(command, parameter.name, Place(keys, chosen, file.place(keys)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from typer.main import get_command
 
 from dualml.cli import defaults
 from dualml.cli.app import app
-from dualml.cli.defaults import PERSONAL, Defaults, general, leaves, options, read
+from dualml.cli.defaults import Defaults, general, leaves, options, read
+from dualml.cli.project import ALLOWED
 from dualml.cli.submitted import frozen, parsed
 from dualml.errors import UserError
 from dualml.jobs.store import taken
@@ -83,9 +85,9 @@ def test_a_run_begins_with_what_the_project_says_and_resumes_without(
     home: Path,
     lab: Path,  # noqa: F811
 ) -> None:
-    project(home, '[tool.dualml.run]\nbackend = "numpy"\nout = "kept"\narm = ["gd"]\n'
+    project(home, '[tool.dualml.run]\nbackend = "numpy"\narm = ["gd"]\n'
             "no-report = true\nseed = [1]\nlang = \"zh\"\n")  # fmt: skip
-    done = dualml("run", lab, "--json", cwd=Path.cwd())
+    done = dualml("run", lab, "--json", "--out", "../kept", cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
     trials = json.loads((home / "work/kept/run.json").read_text())["trials"]
     assert [(t["arm"], t["backend"], t["seed"]) for t in trials] == [("gd", "numpy", 1)]
@@ -104,7 +106,8 @@ def test_a_run_begins_with_what_the_project_says_and_resumes_without(
     ("threads = true", "line 2: threads takes a whole number; received True"),
     ("[tool.dualml.run]\nquick = 1", "line 3: run.quick takes true or false; received 1"),
     ("[tool.dualml.run]\narm = [['a']]", "line 3: run.arm takes a text or a number, or a list of"),
-    ("[tool.dualml.run]\nout = 3", "line 3: run.out takes a path; received 3"),
+    ("[tool.dualml.run]\nout = 3", "line 3: run.out is for each user to decide: on the command"),
+    ("out = 'x'", "line 2: out is for each user to decide: on the command line or in"),
     ("run = 3", "line 2: run is a command: a table of its options"),
     ("[tool.dualml.serve]\nhost = '0.0.0.0'", "line 3: serve.host is for each user to decide: on"),
     ("[tool.dualml.clean]\nyes = true", "line 3: clean.yes is for each user to decide: on the"),
@@ -122,9 +125,112 @@ def test_what_is_wrong_is_said_with_file_and_line(home: Path, text: str, said: s
 def test_what_only_a_user_decides_may_stand_in_a_users_file(home: Path) -> None:
     user(home, "[clean]\nyes = true\n")
     assert settings()["clean.yes"][0] is True
-    known = {f"{'.'.join(path)}.{parameter.name}" for path, command in leaves(get_command(app))
-             for parameter in options(command).values()}  # fmt: skip
-    assert known >= PERSONAL
+
+
+def test_a_project_sets_what_leads_nowhere(home: Path) -> None:
+    """No path, no address, nothing that is started, sent or removed; and nothing that is not."""
+    every = [(name, p) for _, command in leaves(get_command(app))
+             for name, p in options(command).items()]  # fmt: skip
+    assert {name for name, _ in every} >= ALLOWED
+    for name, parameter in every:
+        kind = parameter.type_descriptor.annotation
+        assert name not in ALLOWED or "Path" not in str(kind), name
+    for name in ("html", "markdown", "out", "rank", "world-size", "rendezvous", "hosts", "host",
+                 "port", "tensorboard", "data", "secret", "set", "sbatch", "yes", "online",
+                 "insecure", "to", "from", "dir", "page", "draw", "render"):  # fmt: skip
+        assert name not in ALLOWED
+
+
+@pytest.mark.parametrize("command", ["run", "submit", "compare", "serve", "grade", "data.get"])
+def test_every_option_that_is_not_allowed_is_refused(home: Path, command: str) -> None:
+    here: Any = get_command(app)
+    for word in command.split("."):
+        here = here.commands[word]
+    for name in options(here).keys() - ALLOWED:
+        project(home, f"[tool.dualml.{command}]\n{name} = 'x'\n")
+        with pytest.raises(UserError, match=f"{command}.{name} is for each user to decide"):
+            read(get_command(app))
+
+
+@pytest.mark.parametrize(("what", "why"), [
+    ("file-of-another", "it belongs to user 12345, not to you"),
+    ("folder-of-another", "work belongs to user 12345"),
+    ("file-for-all", "others can write to it"),
+    ("folder-for-all", "others can write to .*work"),
+    ("sticky-folder", "others can write to .*work"),
+    ("file-for-a-group", "group 12345 can write to it"),
+    ("link-of-another", "it belongs to user 12345"),
+    ("link-into-an-open-folder", "others can write to .*open"),
+])  # fmt: skip
+def test_a_file_that_others_can_have_written_has_no_say(home: Path, what: str, why: str) -> None:
+    if os.geteuid() and re.search("another|group", what):
+        pytest.skip("gives files to somebody else")
+    project(home, "[tool.dualml]\nthreads = 3\n")
+    (home / "pyproject.toml").write_text("[tool.dualml]\nthreads = 2\n")
+    work, path = home / "work", home / "work/pyproject.toml"
+    if what.startswith("link"):
+        (home / "open").mkdir()
+        path.rename(home / "open/x.toml")
+        path.symlink_to("../open/x.toml")
+    match what:
+        case "file-of-another" | "link-of-another":
+            os.chown(path, 12345, -1)
+        case "folder-of-another":
+            os.chown(work, 12345, -1)
+        case "file-for-all":
+            path.chmod(0o666)
+        case "folder-for-all":
+            work.chmod(0o777)
+        case "sticky-folder":
+            work.chmod(0o1777)
+        case "file-for-a-group":
+            os.chown(path, -1, 12345)
+            path.chmod(0o664)
+        case "link-into-an-open-folder":
+            (home / "open").chmod(0o777)
+    found = read(get_command(app))
+    assert found.of(("run",))["threads"] == 2  # of the next one upwards
+    assert re.search(why, found.notices[0])
+    done = dualml("list", cwd=Path.cwd())
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"dualml: {path} is not read: ")
+
+
+def test_the_group_of_one_user_alone_may_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project(home, "[tool.dualml]\nthreads = 3\n")
+    (home / "work").chmod(0o775)
+    monkeypatch.setattr("dualml.cli.project.is_private", lambda group: True)
+    assert read(get_command(app)).of(("run",))["threads"] == 3
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop", "folder", "bytes"])
+def test_what_is_no_file_of_a_project_is_passed_over(home: Path, kind: str) -> None:
+    (home / "pyproject.toml").write_text("[tool.dualml]\nthreads = 2\n")
+    for path in (home / "work/pyproject.toml", home / "work/deep/pyproject.toml"):
+        match kind:
+            case "pipe":
+                os.mkfifo(path)
+            case "device":
+                path.symlink_to("/dev/zero")
+            case "loop":
+                path.symlink_to(path.name)
+            case "folder":
+                path.mkdir()
+            case "bytes":
+                path.write_bytes(b"[tool.dualml]\nx = '\xff'\n")
+    done = dualml("--help", cwd=Path.cwd())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert settings()["threads"][0] == 2
+
+
+def test_a_file_of_a_hostile_project_writes_nowhere(home: Path) -> None:
+    project(home, '[tool.dualml.run]\nrank = 1\nworld-size = 2\n'
+            'rendezvous = "tcp://127.0.0.1:29614"\n')  # fmt: skip
+    done = dualml("run", "lab1", cwd=Path.cwd())
+    assert done.returncode == 2
+    assert "run.rank is for each user to decide" in done.stderr
+    assert not list(Path.cwd().iterdir())
 
 
 def test_values_that_commands_refuse_are_said_with_their_place(home: Path) -> None:
@@ -151,12 +257,12 @@ def test_a_home_that_may_not_be_looked_into_has_no_file(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Closed:
-        def is_file(self) -> bool:
+        def stat(self) -> None:
             raise PermissionError(13, "Permission denied", "/root/.config/dualml/config.toml")
 
     project(home, "[tool.dualml]\nthreads = 3\n")
     monkeypatch.setattr(defaults, "user_file", Closed)
-    assert [file.path.name for file in defaults.files()] == ["pyproject.toml"]
+    assert [file.path.name for file in defaults.find().files] == ["pyproject.toml"]
 
 
 def test_a_current_folder_that_was_removed_has_none(home: Path) -> None:
@@ -184,7 +290,7 @@ def test_which_files_are_read(home: Path) -> None:
 def test_a_job_takes_its_defaults_along_and_its_processes_have_none(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project(home, '[tool.dualml.run]\narm = ["gd"]\nquick = true\nno-find = false\nout = "x"\n')
+    project(home, '[tool.dualml.run]\narm = ["gd"]\nquick = true\nno-find = false\n')
     monkeypatch.setenv("DUALML_BACKEND", "numpy")
     monkeypatch.setenv("DUALML_THREADS", "2")
     words = frozen(["lab1", "--threads", "1"], read(get_command(app)))
