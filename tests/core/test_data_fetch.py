@@ -1,5 +1,6 @@
 """Downloads from mirrors that are dead, busy, slow or wrong: servers on loopback."""
 
+import contextlib
 import gzip
 import http.server
 import socket
@@ -262,3 +263,70 @@ def test_mirrors_of_the_registry_end_in_a_slash():
     for info in DATASETS.values():
         assert all(url.endswith("/") for url in info.mirrors)
         assert info.embedded or len(info.mirrors) >= 2
+
+
+class Endless:
+    """A server whose body, or whose headers, never end: ``piece`` again, after ``pause`` s."""
+
+    def __init__(self, head, piece, pause=0.0):
+        self.head, self.piece, self.pause, self.sent = head, piece, pause, 0
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.door.getsockname()[1]}/"
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.door.accept()
+                threading.Thread(target=self.serve, args=[connection], daemon=True).start()
+
+    def serve(self, connection):
+        with connection, contextlib.suppress(OSError):
+            if connection.recv(4096).startswith(b"HEAD"):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                return
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + self.head)
+            end = time.monotonic() + 30
+            while time.monotonic() < end:
+                connection.sendall(self.piece)
+                self.sent += len(self.piece)
+                time.sleep(self.pause)
+
+    def close(self):
+        self.door.close()
+
+
+@pytest.fixture
+def endless():
+    made = []
+
+    def make(*words):
+        made.append(Endless(*words))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"Content-Length: 99999999999\r\n",
+                                  b"Content-Encoding: gzip, gzip\r\n"])  # fmt: skip
+def test_a_body_without_an_end_is_given_up_at_the_size_of_the_file(use, endless, tmp_path, head):
+    server = endless(head + b"\r\n", bytes(1 << 16))
+    use(server.url)
+    with pytest.raises(
+        Unreachable, match=r"more than the [0-9,]+ bytes that are read.* --from DIR"
+    ):
+        load("mnist", explicit=True)
+    assert server.sent < 20 << 20  # what buffers of the system hold
+    assert not list((tmp_path / "cache").rglob("*-ubyte*"))
+
+
+@pytest.mark.parametrize("head", [b"\r\n", b"X-Slow: "])
+def test_a_mirror_that_sends_a_byte_now_and_then_is_given_up(use, endless, monkeypatch, head):
+    monkeypatch.setattr(fetch, "FILE_S", 1.0)
+    use(endless(head, b"x", 0.2).url)
+    begin = time.monotonic()
+    with pytest.raises(Unreachable, match=r"was not complete after 1 s.* --from DIR"):
+        load("mnist", explicit=True)
+    assert time.monotonic() - begin < 8
