@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
+from doors import no_tracebacks, resident
 
 from dualml.launch.process import Launch
-from dualml.launch.supervise import Ended, died, last_lines, supervise
+from dualml.launch.supervise import Ended, died, last_lines, listen, supervise
 
 pytestmark = pytest.mark.whole
 
@@ -235,3 +237,65 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     assert gone(worker)
+
+
+# --- channels of processes that write whatever they like ------------------------------------------
+
+
+@pytest.mark.parametrize("line", [
+    "'[' * 60_000", "'x' * 1000", "'9' * 5000", "'{\"calls\": ' + '9' * 5000 + '}'", "'\\ud800'",
+    '\'{"event": "pulse", "calls": "x"}\'', '\'{"event": "pulse", "calls": 1e999}\'',
+    '\'{"phase": {}, "done": "many"}\'', '\'{"event": "result", "status": 3}\'',
+    '\'{"event": ["trial"]}\'', '\'{"loss": "low"}\'',
+])  # fmt: skip
+def test_odd_lines_are_passed_over(tmp_path: Path, line: str) -> None:
+    write = f"sys.stdout.buffer.write(({line}).encode('utf-8', 'surrogatepass') + b'\\n')"
+    with no_tracebacks():
+        ended, events, _ = work(tmp_path, f"{write}; say(n=1); say(event='result', status='ok')")
+    assert (ended.code, ended.reason, events) == (0, None, [{"n": 1}])
+    assert ended.results == {0: {"event": "result", "status": "ok"}}
+
+
+def test_a_line_without_an_end_is_not_held(tmp_path: Path) -> None:
+    code = """
+        for _ in range(400): sys.stdout.write("x" * 2**20)
+        say(n=1); say(n=2)"""
+    before = resident()
+    ended, events, _ = work(tmp_path, code, limit=60)
+    assert (ended.code, events) == (0, [{"n": 2}])  # the first ends the long line
+    assert resident() - before < 200 * 2**20
+
+
+def test_a_process_that_says_more_than_is_heard_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[queue.Queue[Any]]()
+    usual = queue.Queue
+
+    def noted(*words: Any) -> queue.Queue[Any]:
+        made.append(usual(*words))
+        return made[-1]
+
+    monkeypatch.setattr("dualml.launch.supervise.queue.Queue", noted)
+    waiting = list[int]()
+
+    def heard(event: dict[str, Any]) -> None:
+        if not waiting:
+            time.sleep(2)  # busy with something else
+            waiting.append(made[0].qsize())
+
+    code = "for n in range(20_000): sys.stdout.write('{\"n\": 1}\\n')"
+    ended, events, _ = work(tmp_path, code, limit=60, on_event=heard)
+    assert (ended.code, len(events)) == (0, 20_000)
+    assert waiting[0] < 5000
+
+
+def test_a_reader_that_fails_reports_the_end_of_the_channel() -> None:
+    class Broken:
+        def readline(self, size: int) -> bytes:
+            raise MemoryError
+
+    put = list[Any]()
+    with pytest.raises(MemoryError):
+        listen(Broken(), put.append)
+    assert put == [None]
