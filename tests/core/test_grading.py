@@ -237,6 +237,7 @@ def test_nothing_done_is_no_slip() -> None:
         Judgement(chosen[0], "not met", Trouble("TypeError"), mistakes=("sign",)),
         Judgement(chosen[0], "not met", mistakes=("nothing", "sign")),
         Judgement(chosen[0], "not judged"),
+        Judgement(chosen[0], "not met"),
     ):
         assert once.earned(TORCH, [first, *slip[1:]]) == none
     error = Judgement(chosen[2], "not met", Trouble("TypeError"), mistakes=("sign",))

@@ -28,8 +28,11 @@ from dualml.strict import Strict, explain
 
 #: What a file may have that costs points.
 PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
-#: Mistakes of what does nothing, or gives nothing that could be looked at: no slip of the pen.
-NOTHING = frozenset({"nothing", "stage_both_frozen", "draw_no_integers"})
+#: Mistakes of what does nothing, or gives nothing of which more could be judged: no slips.
+NOTHING = frozenset({
+    "nothing", "stage_both_frozen", "changes_gathered", "draw_no_integers",
+    "order_stages", "order_incomplete", "order_twice", "order_impossible",
+})  # fmt: skip
 
 
 class Rubric(Strict):
@@ -56,8 +59,8 @@ class Rubric(Strict):
         for judgement in judgements:
             target = judgement.requirement.target
             before = charged.setdefault(target, set())
-            slip = begun.setdefault(target, works(judgement)) and works(judgement)
-            known = slip and bool(judgement.mistakes) and before >= set(judgement.mistakes)
+            known = works(judgement) and before >= set(judgement.mistakes)
+            known = begun.setdefault(target, works(judgement)) and known
             worth = self.worth(file, judgement)
             if judgement.status == "met":
                 points.append((worth, ""))
@@ -81,10 +84,13 @@ class Rubric(Strict):
 
 
 def works(judgement: Judgement) -> bool:
-    """Return whether the code came back with something that can be looked at, right or wrong. What
-    is not written, ends in an error or does nothing has no mistake that could explain the rest."""
-    judged = judgement.status in ("met", "not met") and judgement.trouble is None
-    return judged and not NOTHING & set(judgement.mistakes)
+    """Return whether the code does what it should, or what it does is explained by a slip. What is
+    not written, ends in an error, does nothing or anything has no mistake that could explain the
+    rest."""
+    if judgement.status == "met":
+        return True
+    judged = judgement.status == "not met" and judgement.trouble is None
+    return judged and bool(judgement.mistakes) and not NOTHING & set(judgement.mistakes)
 
 
 def read(path: Path | None, lab: Lab) -> Rubric:
