@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,7 +124,7 @@ def judged(
             yield absent(file, workspace.path / file.name, seed, missing(file))
             continue
         said = words("course.checking", file=file.name)
-        with working(said, quiet=quiet) as update:
+        with working(said, quiet=quiet) as update, machine_faults(file):
             checked = check_file(
                 file,
                 workspace.path / file.name,
@@ -132,6 +133,26 @@ def judged(
                 done=lambda n, of: update(words("course.call", said=said, n=n, of=of)),  # noqa: B023
             )
         yield checked
+
+
+@contextlib.contextmanager
+def machine_faults(file: File) -> Iterator[None]:
+    """Say in a line that a file could not be judged because the machine is at fault.
+
+    Raises:
+        UserError: in place of what the machine's fault raised.
+    """
+    from dualml.course.faults import kind_of_fault
+
+    try:
+        yield
+    except Exception as error:
+        if not kind_of_fault(error):
+            raise
+        why = getattr(error, "strerror", None) or str(error) or "no memory is left"
+        raise UserError(
+            f"{file.name} is not judged: {why}; the machine is at fault, not the file: try again"
+        ) from error
 
 
 def show(

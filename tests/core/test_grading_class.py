@@ -449,3 +449,15 @@ def test_results_beside_the_submissions_are_none(
         command(tmp_path / "in", tmp_path / "in" / "ann" / "out")
     with pytest.raises(course.UserError, match="has its results"):
         command(tmp_path / "in" / "grades" / "students", tmp_path / "in" / "grades")
+
+
+@pytest.mark.parametrize(("error", "why"), [
+    (NotJudged("killed"), "killed"), (MemoryError(), "no memory"),
+    (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+])  # fmt: skip
+def test_a_check_that_the_machine_ends_is_one_line(error: Exception, why: str) -> None:
+    said = pytest.raises(course.UserError, match=f"optim_torch.py is not judged: {why}")
+    with said, course.machine_faults(TORCH):
+        raise error
+    with pytest.raises(ZeroDivisionError), course.machine_faults(TORCH):
+        raise ZeroDivisionError
