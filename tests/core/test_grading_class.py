@@ -185,11 +185,12 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path: Path, fake: pytest.Mon
     hand_in(tmp_path / "in", "ann", "bob")
     out = tmp_path / "out"
     (out / "students" / "ann" / "index.html").mkdir(parents=True)
+    (out / "overview.html").mkdir()
     request = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "en", out)
     results = grading.grade(request, submissions(tmp_path / "in")[0], 1)
     written, failures = finish(request, results, Words("en"))
-    assert list(failures) == ["ann"]
-    assert all(path.is_file() for path in written)
+    assert list(failures) == ["ann", "overview.html"]
+    assert written == [out / "grades.csv"]
     assert (out / "students" / "bob" / "index.html").is_file()
 
 

@@ -23,8 +23,8 @@ def finish(
     """Write the class's table and overview, each student's page and files.
 
     Returns:
-        the paths of the first two, and what could not be written, with the reason. The next call
-        writes all of them again.
+        the paths of the first two, where they were written; and what could not be, with the
+        reason. The next call writes all of them again.
     """
     out, failures = request.out, dict[str, str]()
 
@@ -40,7 +40,7 @@ def finish(
         folder = out / "students" / result["folder"]
         attempt(student, partial(write_files, result, folder, words))
     attempt(overview.name, lambda: write_class(request, results, overview, words))
-    return [table, overview], failures
+    return [path for path in (table, overview) if path.name not in failures], failures
 
 
 def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
