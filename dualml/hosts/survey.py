@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from dualml.backend import backends
-from dualml.launch.mirror import versions
+from dualml.launch.seat import versions
 from dualml.launch.wire import reason
 from dualml.machine import nvidia
 

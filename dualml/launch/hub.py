@@ -88,7 +88,7 @@ class Hub:
         """Answer those who have come, and who come from now on.
 
         Args:
-            same: what must be the same on all machines (`dualml.launch.mirror.versions`).
+            same: what must be the same on all machines (`dualml.launch.seat.versions`).
         """
         self.run, self.same = run.resolve(), same
         listen = threading.Thread(target=accept_each, args=[self.door, self.greet], daemon=True)

@@ -4,32 +4,25 @@ way back of what it writes (`dualml.launch.hub` is rank 0's end)."""
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dualml.backend import BackendInfo, backends
+from dualml.backend import backends
 from dualml.errors import CommunicationError, UserError, plain
 from dualml.files import write_bytes
 from dualml.launch.remote import Remote
 from dualml.launch.route import near
-from dualml.launch.wire import TOKEN, Mismatch, Wire, call, reason
 from dualml.messages import field_of
 from dualml.store.sessions import Announcement, Failure, announcement, failure
 from dualml.store.trial import JOB
 from dualml.store.usage import usage_path
-from dualml.version import __version__
 
-#: For workers: where rank 0's machine is, and which of how many ranks this is.
-HUB = "DUALML_HUB"
 #: For workers: they keep what they write, ``--keep-local``.
 KEEP = "DUALML_KEEP_LOCAL"
-#: Between two attempts to reach rank 0, and between two signs of life.
-AGAIN_S, ALIVE_S = 0.5, 1.0
+#: Between two signs of life.
+ALIVE_S = 1.0
 #: Between two times that what a rank uses is sent to those who look on.
 USAGE_S = 5.0
 #: A rank may take so long to leave a group that rank 0 has left.
@@ -38,62 +31,6 @@ LEAVE_S = 5.0
 PAUSE_S = 0.02
 #: How ranks on several machines find one another: not by a file that rank 0 would name.
 RENDEZVOUS = ("tcp://", "env://")
-
-
-def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
-    """What must be the same on all machines of a run: versions of dualml and the frameworks."""
-    found = {"dualml": __version__}
-    for info in infos:
-        with contextlib.suppress(PackageNotFoundError):
-            found[info.framework] = version(info.framework).partition("+")[0]
-    return found
-
-
-@dataclass
-class Seat:
-    """Where rank 0's machine is, the token of the run, and which of how many ranks this is."""
-
-    host: str
-    port: int
-    token: bytes
-    rank: int
-    size: int
-
-    def enter(self, worker: bool, limit: float) -> Wire:
-        """Introduce this rank, or its worker.
-
-        Raises:
-            CommunicationError: nobody answers.
-            UserError: this rank does not fit that run; the text says what differs.
-        """
-        wire = call(self.host, self.port, self.token, limit)
-        known = versions(backends().values())
-        try:
-            answer, _ = wire.ask({
-                "rank": self.rank, "size": self.size, "host": socket.gethostname(),
-                "worker": worker, "same": known, "clock": time.time(),
-            })  # fmt: skip
-        except (OSError, ValueError) as error:
-            raise CommunicationError(f"rank 0 at {self} is gone: {reason(error)}") from None
-        if "refused" in answer:
-            wire.close()
-            raise UserError(f"refused by rank 0 at {self}: {plain(str(answer['refused']))}")
-        return wire
-
-    def __str__(self) -> str:
-        return f"tcp://{self.host}:{self.port}"
-
-    def environ(self) -> dict[str, str]:
-        """What a worker finds it by."""
-        return {HUB: f"{self.host} {self.port} {self.rank} {self.size}"}
-
-
-def seat_of_worker() -> Seat | None:
-    """From the environment; None for a rank that sees the run folder."""
-    if not (text := os.environ.get(HUB)):
-        return None
-    host, port, rank, size = text.split()
-    return Seat(host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size))
 
 
 @dataclass
@@ -183,25 +120,3 @@ class Mirror:
         with contextlib.suppress(CommunicationError):
             self.remote.ask("bye")
         self.remote.wire.close()
-
-
-def reach(seat: Seat, seconds: float, waiting: Callable[[], None]) -> Wire:
-    """Introduce this rank as soon as rank 0 is there.
-
-    Args:
-        waiting: called once if it is not.
-
-    Raises:
-        UserError: it was not there within ``seconds``, or does not want this rank.
-    """
-    end, told = time.monotonic() + seconds, False
-    while True:
-        try:
-            return seat.enter(worker=False, limit=max(1.0, end - time.monotonic()))
-        except CommunicationError as error:
-            if isinstance(error, Mismatch) or time.monotonic() > end:
-                raise UserError(f"{error}; start rank 0 there, or see --rendezvous") from None
-        if not told:
-            waiting()
-            told = True
-        time.sleep(AGAIN_S)

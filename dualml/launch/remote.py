@@ -7,17 +7,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualml.errors import CommunicationError, UserError, plain
 from dualml.files import MOST_TEXT
+from dualml.launch.seat import Seat
 from dualml.launch.shelf import LARGEST, READ
 from dualml.launch.wire import PIECE, Wire, reason
 from dualml.messages import Header, field_of, number_of
 from dualml.store.paths import is_name, place_in
-
-if TYPE_CHECKING:
-    from dualml.launch.mirror import Seat
 
 
 class Remote:

@@ -19,7 +19,7 @@ from dualml.hosts.ssh import check as check_hosts
 from dualml.launch import adopted
 from dualml.launch.child import on_death_of_parent
 from dualml.launch.hub import Hub
-from dualml.launch.mirror import versions
+from dualml.launch.seat import versions
 from dualml.launch.wire import TOKEN, address_of, token_for
 from dualml.session.perform import FAILED, WELL, Done, perform
 from dualml.session.prepare import Request, check, prepare, refuse_settings, resume

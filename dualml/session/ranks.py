@@ -12,7 +12,9 @@ from dualml.hosts.ssh import Started
 from dualml.launch import adopted
 from dualml.launch.helper import help_ranks
 from dualml.launch.hub import Hub
-from dualml.launch.mirror import Mirror, Remote, Seat, reach
+from dualml.launch.mirror import Mirror
+from dualml.launch.remote import Remote
+from dualml.launch.seat import Seat, reach
 from dualml.launch.wire import address_of
 from dualml.session.prepare import Request, default_out
 from dualml.store.folder import check_free

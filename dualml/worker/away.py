@@ -8,8 +8,10 @@ from pathlib import Path
 
 from dualml.communicator import FileBoard
 from dualml.communicator.place import Board
-from dualml.launch.mirror import KEEP, Remote, seat_of_worker
+from dualml.launch.mirror import KEEP
+from dualml.launch.remote import Remote
 from dualml.launch.route import ADDRESS, INTERFACE
+from dualml.launch.seat import seat_of_worker
 from dualml.store.trial import board_path, run_folder
 
 #: Seconds until rank 0, which is there, has answered.

@@ -18,8 +18,8 @@ from dualml.errors import UserError
 from dualml.hosts import ssh
 from dualml.hosts.file import Host, Hosts, read
 from dualml.hosts.ssh import ROOM, check, command, problem, started, unfit
-from dualml.launch.hub import CLOCK_S
-from dualml.launch.mirror import versions
+from dualml.launch.greeting import CLOCK_S
+from dualml.launch.seat import versions
 
 HERE = ("127.0.0.1", 29500)
 SAME = versions([])

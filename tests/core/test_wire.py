@@ -14,11 +14,13 @@ import pytest
 
 from dualml.backend import Adopted
 from dualml.errors import CommunicationError, UserError
-from dualml.launch import adopted, hub, mirror, shelf, wire
+from dualml.launch import adopted, hub, shelf
 from dualml.launch import remote as files
 from dualml.launch.hub import Hub, Lost
-from dualml.launch.mirror import Mirror, Remote, Seat, reach, versions
+from dualml.launch.mirror import Mirror
+from dualml.launch.remote import Remote
 from dualml.launch.route import ADDRESS, INTERFACE, free_port, near
+from dualml.launch.seat import HUB, Seat, reach, versions
 from dualml.launch.wire import TOKEN, call, token_for
 from dualml.store.sessions import Announcement, Failure, announce, announce_end, failure, forget
 from dualml.store.trial import JOB, Job
@@ -254,7 +256,7 @@ def test_sessions_are_heard_of_and_fail_with_the_machine(there: Hub, tmp_path: P
     assert folder == copy / "trials/a/numpy/seed0"
     assert {p.name for p in folder.iterdir()} == {"job.json", "rank1.jsonl"}
     assert (copy / "plan/plan.json").exists()
-    assert session.environ(announced).keys() >= {mirror.HUB, INTERFACE, ADDRESS}
+    assert session.environ(announced).keys() >= {HUB, INTERFACE, ADDRESS}
     for name in ("rank1.usage.jsonl", "rank1.checkpoint.safetensors"):
         (folder / name).write_text(name)
     assert not session.over(0)

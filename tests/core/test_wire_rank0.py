@@ -20,7 +20,9 @@ from mutations import TEXTS, mutated
 
 from dualml.errors import CommunicationError, UserError
 from dualml.launch.adopted import follow
-from dualml.launch.mirror import Mirror, Remote, Seat
+from dualml.launch.mirror import Mirror
+from dualml.launch.remote import Remote
+from dualml.launch.seat import Seat
 from dualml.launch.wire import Wire, answer
 from dualml.store.sessions import Failure, failures
 

@@ -24,8 +24,9 @@ from mutations import TEXTS, mutated, mutated_bytes
 from dualml.errors import CommunicationError, UserError
 from dualml.launch import wire
 from dualml.launch.hub import Hub
-from dualml.launch.mirror import Remote, Seat, reach, versions
+from dualml.launch.remote import Remote
 from dualml.launch.route import free_port
+from dualml.launch.seat import Seat, reach, versions
 from dualml.launch.wire import Wire, call
 
 pytestmark = pytest.mark.system
@@ -171,7 +172,7 @@ FLOOD = """
 import resource, socket, sys, time
 from pathlib import Path
 from dualml.launch.hub import Hub
-from dualml.launch.mirror import Seat, versions
+from dualml.launch.seat import Seat, versions
 hub = Hub("127.0.0.1", 0, b"a secret of some length", 2)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 hub.open(Path(sys.argv[1]), versions([]))

@@ -1,0 +1,99 @@
+"""Where rank 0's machine is, which of its ranks this one is, and how it introduces itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from dualml.backend import BackendInfo, backends
+from dualml.errors import CommunicationError, UserError, plain
+from dualml.launch.wire import TOKEN, Mismatch, Wire, call, reason
+from dualml.version import __version__
+
+#: For workers: where rank 0's machine is, and which of how many ranks this is.
+HUB = "DUALML_HUB"
+#: Between two attempts to reach rank 0.
+AGAIN_S = 0.5
+
+
+def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
+    """What must be the same on all machines of a run: versions of dualml and the frameworks."""
+    found = {"dualml": __version__}
+    for info in infos:
+        with contextlib.suppress(PackageNotFoundError):
+            found[info.framework] = version(info.framework).partition("+")[0]
+    return found
+
+
+@dataclass
+class Seat:
+    """Where rank 0's machine is, the token of the run, and which of how many ranks this is."""
+
+    host: str
+    port: int
+    token: bytes
+    rank: int
+    size: int
+
+    def enter(self, worker: bool, limit: float) -> Wire:
+        """Introduce this rank, or its worker.
+
+        Raises:
+            CommunicationError: nobody answers.
+            UserError: this rank does not fit that run; the text says what differs.
+        """
+        wire = call(self.host, self.port, self.token, limit)
+        known = versions(backends().values())
+        try:
+            answer, _ = wire.ask({
+                "rank": self.rank, "size": self.size, "host": socket.gethostname(),
+                "worker": worker, "same": known, "clock": time.time(),
+            })  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise CommunicationError(f"rank 0 at {self} is gone: {reason(error)}") from None
+        if "refused" in answer:
+            wire.close()
+            raise UserError(f"refused by rank 0 at {self}: {plain(str(answer['refused']))}")
+        return wire
+
+    def __str__(self) -> str:
+        return f"tcp://{self.host}:{self.port}"
+
+    def environ(self) -> dict[str, str]:
+        """What a worker finds it by."""
+        return {HUB: f"{self.host} {self.port} {self.rank} {self.size}"}
+
+
+def seat_of_worker() -> Seat | None:
+    """From the environment; None for a rank that sees the run folder."""
+    if not (text := os.environ.get(HUB)):
+        return None
+    host, port, rank, size = text.split()
+    return Seat(host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size))
+
+
+def reach(seat: Seat, seconds: float, waiting: Callable[[], None]) -> Wire:
+    """Introduce this rank as soon as rank 0 is there.
+
+    Args:
+        waiting: called once if it is not.
+
+    Raises:
+        UserError: it was not there within ``seconds``, or does not want this rank.
+    """
+    end, told = time.monotonic() + seconds, False
+    while True:
+        try:
+            return seat.enter(worker=False, limit=max(1.0, end - time.monotonic()))
+        except CommunicationError as error:
+            if isinstance(error, Mismatch) or time.monotonic() > end:
+                raise UserError(f"{error}; start rank 0 there, or see --rendezvous") from None
+        if not told:
+            waiting()
+            told = True
+        time.sleep(AGAIN_S)
