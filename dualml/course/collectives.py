@@ -19,8 +19,9 @@ from dualml.messages import Header, field_of, number_of, text_of
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
                "reduce_scatter", "all_to_all", "barrier")  # fmt: skip
 EXCHANGE = "exchange"
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum,
-           "prod": np.multiply}  # fmt: skip
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
+}  # fmt: skip
 
 
 @dataclass

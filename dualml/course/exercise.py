@@ -112,6 +112,11 @@ class Requirement:
         """How far an answer may be from it: one number or an array for each of its arrays."""
         raise NotImplementedError
 
+    def rules_out(self, call: Call, answer: Answer, flags: Flags) -> bool:
+        """Whether a cheap look tells that these mistakes do not explain an answer; most that are
+        tried do not."""
+        return False
+
     def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
         """What is wrong with an answer, and the mistakes that it shows where no other numbers are
         needed to see them; None where it is right."""

@@ -115,6 +115,8 @@ def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) ->
 
 def explains(requirement: Requirement, call: Call, answer: Answer, flags: Flags) -> bool:
     try:
+        if requirement.rules_out(call, answer, flags):
+            return False
         predicted = requirement.expected(call, flags)
         tolerance = requirement.tolerance(call, flags)
     except (ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError):

@@ -12,8 +12,9 @@ import typer
 from dualml.course.check import Checked
 from dualml.course.exercise import Call, Difference, Trouble
 from dualml.course.judge import Judgement
+from dualml.course.sandbox import SECONDARY
 from dualml.course.source import Problem
-from dualml.launch.supervise import SECONDARY
+from dualml.errors import plain as visible
 from dualml.words import Words
 
 #: What is said of a mistake, the deeper the hints the more of it.
@@ -30,7 +31,7 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
     yield typer.style(head, bold=True)
     for problem in checked.problems:
-        yield f"  {typer.style('!', fg='yellow')} {problem_text(problem, words)}"
+        yield f"  {typer.style('!', fg='yellow')} {visible(problem_text(problem, words))}"
     told: dict[str, str] = {}
     width = max(18, *(len(j.requirement.name) for j in checked.judgements), 0)
     together = {"unwritten", "not judged", *(("met",) if brief else ())}
@@ -50,7 +51,7 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
                     told.setdefault(known, name)
     if printed := checked.printed.strip():
         yield f"  {words('course.printed')}"
-        yield from (f"      {line}" for line in printed.splitlines()[-PRINTED:])
+        yield from (f"      {visible(line)}" for line in printed.splitlines()[-PRINTED:])
 
 
 def error(judgement: Judgement) -> str:
@@ -82,7 +83,8 @@ def details(
     if judgement.call is not None:
         yield asked(judgement.call, words)
     if judgement.trouble is not None:
-        yield trouble_text(judgement.trouble, judgement.requirement.target, ranks(judgement), words)
+        target = judgement.requirement.target
+        yield visible(trouble_text(judgement.trouble, target, ranks(judgement), words))
     if judgement.difference is not None:
         yield from numbers(judgement, judgement.difference, words)
     if old:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.exercise import Call
+from dualml.course.exercise import Answer, Call
 from dualml.course.judge import WIDER, agrees
 from dualml.course.lab1.requirements import Steps, adam, gd, of, sgd
+from dualml.course.lab1.rules import trajectory
 from dualml.course.labs import file, lab
 from dualml.course.marked import YOURS, skeleton
 from dualml.course.paper import parts
@@ -137,6 +138,18 @@ def test_no_two_mistakes_look_alike(name: str) -> None:
     for one, other in combinations(ALL[name].flags, 2):
         assert told_apart(name, one, other) >= LEAST, (one, other)
         assert told_apart(name, other, one) >= LEAST, (other, one)
+
+
+@pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
+def test_the_cheap_look_rules_out_no_mistake_that_explains(requirement: Steps) -> None:
+    (call,) = requirement.calls(np.random.default_rng(3))
+    for flag in requirement.flags:
+        flags = frozenset({flag})
+        single = trajectory(requirement.target, call.options, call.arrays[0], flags, np.float32)
+        assert not requirement.rules_out(call, Answer([single]), flags), flag
+    right = Answer(requirement.expected(call))
+    if "sign" in requirement.flags:
+        assert requirement.rules_out(call, right, frozenset({"sign"}))
 
 
 # --- catalogue, words, pages ----------------------------------------------------------------------

@@ -1,0 +1,209 @@
+"""What students' code finds behind the walls, and that nothing of it stays; real namespaces."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dualml.course.check import Checked, check
+from dualml.course.exercise import NotJudged
+from dualml.course.isolation import client, detect
+from dualml.course.isolation.filters import ARCHITECTURES, REFUSED, compiled
+from dualml.course.labs import file
+from dualml.course.workspace import source
+
+EXERCISE = file("partition")[1]
+LINE = "def random_sampling("
+SECRET = "what nobody may see"
+#: What turns the hints off, which are no walls.
+OFF = "sys.meta_path[0].busy = True; "
+
+
+def walls() -> bool:
+    return client.available("").walls
+
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not walls(), reason=f"no walls here: {client.available('').why}"),
+]
+
+
+def said(code: Sequence[str], folder: Path, **options: float) -> str:
+    """What the code raises when the student's function is called first."""
+    text = source(EXERCISE)
+    assert text.count(LINE) == 1
+    body = "\n    ".join(["import os, sys", *code])
+    path = folder / EXERCISE.name
+    path.write_text(text.replace(LINE, f"def tried():\n    {body}\n\n\n{LINE}").replace(
+        '    # solution: begin\n', "    tried()\n    # solution: begin\n", 1), "utf-8")  # fmt: skip
+    checked = judged(path, **options)
+    trouble = next((j.trouble for j in checked.judgements if j.trouble), None)
+    return f"{trouble.kind}: {trouble.message}" if trouble else "nothing"
+
+
+def judged(path: Path, **options: float) -> Checked:
+    return check(EXERCISE, path, 3, isolation=detect.WALLS, **options)  # type: ignore[arg-type]
+
+
+def shown(expression: str) -> list[str]:
+    return [f"raise RuntimeError({expression})"]
+
+
+def test_a_right_solution_is_right_behind_them(tmp_path: Path) -> None:
+    path = tmp_path / EXERCISE.name
+    path.write_text(source(EXERCISE), "utf-8")
+    assert judged(path).met
+
+
+@pytest.mark.parametrize("code", [
+    "open('{secret}').read()", "os.listdir('{folder}')", "os.listdir(os.path.expanduser('~root'))",
+    "open('/proc/1/cmdline').read()", "open('/proc/self/environ').read()", "os.listdir('/sys/fs')",
+    "open('/etc/shadow').read()", "open('/dev/mem').read()",
+    "__import__('importlib.util', fromlist=['x']).find_spec('dualml.optim').loader.get_data('x')",
+])  # fmt: skip
+def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    (tmp_path / "work").mkdir()
+    told = said(shown(code.format(secret=secret, folder=tmp_path)), tmp_path / "work")
+    assert SECRET not in told
+    kinds = "FileNotFoundError PermissionError forbidden AttributeError ModuleNotFoundError OSError"
+    assert told.split(":")[0] in kinds.split(), told
+
+
+def test_its_process_is_nobody_alone_with_listed_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSISTANT_KEY", SECRET)
+    told = said(shown("str([os.getuid(), os.getpid(), os.getppid(), dict(os.environ)])"), tmp_path)
+    uid, pid, parent = told.partition("[")[2].split(", ")[:3]
+    assert int(uid) != 0
+    assert int(pid) < 10
+    assert int(parent) in (0, 1)
+    assert SECRET not in told
+    assert str(Path.home()) not in told
+
+
+def test_the_modules_of_its_process_are_no_solutions(tmp_path: Path) -> None:
+    code = "' '.join(m for m in sys.modules if m.startswith('dualml'))"
+    text = said([f"names = {code}", "raise RuntimeError(names[:450])"], tmp_path)
+    more = said([f"names = {code}", "raise RuntimeError(names[450:])"], tmp_path)
+    names = (text + more).split()
+    assert "dualml.course.student" in " ".join(names)
+    for part in ("optim", "reference", "solutions", ".lab1", ".lab2", ".lab3.", ".lab4.", "judge",
+                 "aggregation", "partition", "split", "catalogue", "grading"):  # fmt: skip
+        assert not [n for n in names if n.startswith("dualml") and part in n], part
+
+
+@pytest.mark.parametrize(("code", "kinds"), [
+    ("os.fork()", "forbidden"),
+    (OFF + "os.fork()", "PermissionError"),
+    (OFF + "os.posix_spawn('/bin/true', ['true'], {})", "PermissionError"),
+    (OFF + "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.unshare(0x10000000); "
+     "raise OSError(ctypes.get_errno(), 'unshare') if r < 0 else SystemExit(r)",
+     "PermissionError"),
+    (OFF + "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.ptrace(16, 1, 0, 0); "
+     "raise OSError(ctypes.get_errno(), 'ptrace') if r < 0 else SystemExit(r)", "PermissionError"),
+    (OFF + "os.system('true') and os._exit(9)", "died"),
+    ("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "ValueError"),
+    ("import resource; resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999))", "ValueError"),
+    ("import _socket; _socket.socket(2, 1)", "forbidden PermissionError"),
+    ("import _socket; _socket.socket(1, 1)", "forbidden PermissionError"),
+    ("x = bytearray(8 << 30)", "MemoryError"),
+    ("open('/usr/x', 'w')", "forbidden"),
+    ("os.open('/usr/x', 65)", "forbidden"),
+    ("import threading; e = []; t = threading.Thread(target=lambda: e.append(os.system('true'))); "
+     "t.start(); t.join(); raise RuntimeError(str(e))", "forbidden RuntimeError"),
+])  # fmt: skip
+def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) -> None:
+    told = said([code], tmp_path)
+    assert told.split(":")[0] in kinds.split(), told
+    assert "e.append" not in told
+    assert not told.endswith("[0]"), told
+
+
+def test_its_disk_has_a_quota(tmp_path: Path) -> None:
+    code = ["for n in range(40):", "    with open(f'f{n}', 'wb') as s:",
+            "        s.write(bytes(30 << 20))"]  # fmt: skip
+    assert "No space left" in said(code, tmp_path)
+    many = ["for n in range(10_000):", "    open(f'f{n}', 'w').close()"]
+    assert "No space left" in said(many, tmp_path)
+
+
+def test_nothing_survives(tmp_path: Path) -> None:
+    before = {p.pid for p in psutil.process_iter()}
+    said(["import threading, time",
+          "threading.Thread(target=lambda: time.sleep(600), daemon=False).start()",
+          "os._exit(0)"], tmp_path)  # fmt: skip
+    said(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
+    kept = {server.process.pid for server in client.servers.values()}
+    deadline = time.monotonic() + 10.0
+    while time.monotonic() < deadline:
+        left = {p.pid for p in psutil.process_iter()} - before - kept
+        ours = [p for p in left if is_ours(p)]
+        if not ours:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"still there: {ours}")
+
+
+def is_ours(pid: int) -> bool:
+    try:
+        return "isolation.server" in " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_a_killed_server_is_no_fault_of_the_student_s(tmp_path: Path) -> None:
+    path = tmp_path / EXERCISE.name
+    path.write_text(source(EXERCISE), "utf-8")
+    assert judged(path).met
+    server = client.server_for("", network=False)
+    server.process.kill()
+    server.process.wait()
+    assert judged(path).met  # another one is started
+    server = client.server_for("", network=False)
+    started = server.start
+
+    def killed(*arguments: object) -> int:
+        pid = started(*arguments)  # type: ignore[arg-type]
+        os.kill(pid, 9)
+        return pid
+
+    server.start = killed  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotJudged):
+        judged(path)
+    del server.start  # type: ignore[misc]
+    assert judged(path).met
+
+
+def test_a_class_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path) -> None:
+    path = tmp_path / EXERCISE.name
+    target = EXERCISE.requirements[0].target
+    path.write_text(source(EXERCISE).replace(
+        f"def {target}(", f"@not_there\ndef {target}(", 1), "utf-8")  # fmt: skip
+    judgements = judged(path).judgements
+    of_it = [j for j in judgements if j.requirement.target == target]
+    assert {j.trouble.kind for j in of_it if j.trouble} == {"NameError"}
+    others = [j for j in judgements if j.requirement.target != target]
+    assert others
+    assert all(j.status == "met" for j in others)
+
+
+def test_the_filter_is_one_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dualml.course.isolation import filters
+
+    for machine in ARCHITECTURES:
+        monkeypatch.setattr(filters, "MACHINE", machine)
+        program = compiled(network=False)
+        assert all(len(instruction) == 8 for instruction in program)
+        assert len(program) > len(REFUSED)
+        assert len(compiled(network=True)) > len(program)
+    monkeypatch.setattr(filters, "MACHINE", "riscv64")
+    assert not filters.filter_system_calls(network=False)
