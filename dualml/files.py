@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml import parse
-from dualml.errors import NotAFile, UserError
+from dualml.errors import NotAFile, UserError, plain
 from dualml.parse import SURROGATE
 
 LONGEST_REASON = 300  # characters of what a parser says: it may repeat the file
@@ -77,6 +77,11 @@ def is_regular(path: Path) -> bool:
         return False
 
 
+def resolved(path: Path) -> Path:
+    """Follow all links of a path as far as they lead; a loop of links ends where it begins."""
+    return Path(os.path.realpath(path))
+
+
 def is_special(path: Path) -> bool:
     """Whether ``path`` leads to what must not be replaced by a file: a device, a pipe, a socket, or
     a descriptor of a process (``/dev/stdout``, ``/proc/self/fd/1``)."""
@@ -134,7 +139,11 @@ def open_to_read(path: Path, *, links: bool = True) -> io.BufferedReader:
         NotAFile: no regular file.
         OSError: it is missing, a folder, or cannot be read.
     """
-    _check_regular(path, os.stat(path, follow_symlinks=links).st_mode)
+    try:
+        status = os.stat(path, follow_symlinks=links)
+    except ValueError:  # a zero in it
+        raise NotAFile(f"{plain(str(path))} is no path") from None
+    _check_regular(path, status.st_mode)
     reader: io.BufferedReader = _opened(path, "rb", 0 if links else os.O_NOFOLLOW)
     return reader
 
@@ -161,6 +170,7 @@ def _opened(path: Path, how: str, more: int, mode: int = 0o666) -> Any:
             open(path, how, opener=lambda name, flags: os.open(name, flags | more, mode))
         )
         _check_regular(path, os.fstat(file.fileno()).st_mode)
+        os.set_blocking(file.fileno(), True)  # processes inherit it
         stack.pop_all()
     return file
 

@@ -31,6 +31,13 @@ TESTS = (
     *("DUALML_PLANTED", "DUALML_TEST_MARK", "DUALML_TEST_FAULTS", "DUALML_TEST_FATES"),
 )
 KNOWN = (*OPTIONS, CONFIG, *OTHERS, *SECRET, *INSIDE, *TESTS)
+#: Parts of names whose value may be a secret, of ours or of anybody's.
+HIDDEN = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE_KEY")
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a variable is written into no file and shown to nobody."""
+    return any(part in name.upper() for part in HIDDEN)
 
 
 def strangers(environ: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json, say
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.variables import CONFIG, KNOWN, OPTIONS, SECRET
+from dualml.variables import CONFIG, KNOWN, OPTIONS, is_secret
 from dualml.words import Words
 
 
@@ -38,7 +38,7 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
     """The defaults of options that hold here, and where each of them stands."""
     defaults = context.obj or Defaults()
     chosen = list(settings(context.find_root().command, defaults))
-    variables = {name: "…" if name in SECRET else os.environ[name] for name in KNOWN
+    variables = {name: "…" if is_secret(name) else os.environ[name] for name in KNOWN
                  if os.environ.get(name) and name not in OPTIONS}  # fmt: skip
     read = [str(file.path) for file in defaults.files]
     looked = [] if CONFIG in variables else [str(user_file())]

@@ -49,7 +49,7 @@ def parsed(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
         parameter.envvar = None
     given: dict[str, Any] = command.make_context("run", list(words)).params
     for name, instead in refused.items():
-        if given[name] not in (None, False):
+        if given[name] is not None and given[name] is not False:
             raise UserError(f"submit takes no --{name.replace('_', '-')}: {instead}")
     return given
 

@@ -177,6 +177,6 @@ def progress(out: Path) -> tuple[int | None, int | None]:
     try:
         trials = read_json(out / "run.json")["trials"]
         statuses = [trial["status"] for trial in trials]
-    except (OSError, UserError, KeyError, TypeError):
+    except (OSError, UserError, LookupError, TypeError):
         return None, None
     return sum(status != "interrupted" for status in statuses), len(statuses)

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from dualml import machine, variables
 from dualml.errors import UserError
+from dualml.files import open_to_append
 from dualml.jobs.process import born
-from dualml.jobs.store import WAITING, Job, Jobs, State
+from dualml.jobs.store import MODE, WAITING, Job, Jobs, State
 
 #: A job whose process is gone is begun again so often.
 STARTS = 3
@@ -91,7 +92,7 @@ class Queue:
         """A job that runs; None where its process is gone, and it waits again or has failed."""
         if state.pid is None and time.time() - state.since < COME_S and job.id in self.children:
             return job, state
-        if state.pid is not None and born(state.pid) == state.created:
+        if is_alive(state):
             return job, state
         if state.stopping:
             self.jobs.change(job.id, status="stopped", pid=None)
@@ -135,13 +136,13 @@ class Queue:
         )  # fmt: skip
         command = [job.python, "-P", "-m", "dualml.jobs.runner", str(self.jobs.path), str(job.id)]
         try:
-            with self.jobs.log(job.id).open("ab") as log:
+            with open_to_append(self.jobs.log(job.id), MODE) as log:
                 self.children[job.id] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     start_new_session=True, env={**os.environ, **job.environ},
                 )  # fmt: skip
         except OSError as error:
-            why = f"{error.filename}: {error.strerror}"
+            why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             self.jobs.change(job.id, status="failed", reason=why)
 
 
@@ -158,9 +159,15 @@ def resident(pid: int) -> int:
     return total
 
 
+def is_alive(state: State) -> bool:
+    """Whether the process of a job is there, and still the one that it was."""
+    known = state.pid and state.created is not None  # 0 would be a group of processes
+    return bool(known) and born(int(state.pid or 0)) == state.created
+
+
 def kill(state: State, sign: int) -> None:
     """Send a signal to the process of a job, if it is that one still."""
-    if state.pid is not None and born(state.pid) == state.created:
+    if state.pid and is_alive(state):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(state.pid, sign)
 
@@ -190,9 +197,10 @@ def ensure(jobs: Jobs) -> None:
     left = [n for n in jobs.numbers() if jobs.state(n).status in WAITING]
     if all(jobs.job(n).on != "local" for n in left):
         return
-    with (jobs.path / "scheduler.log").open("ab") as log:
+    hidden = (*variables.OPTIONS, *variables.SECRET)
+    with open_to_append(jobs.path / "scheduler.log", MODE) as log:
         subprocess.Popen(
             machine.python("-m", "dualml.jobs.scheduler", str(jobs.path)), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True, cwd=Path("/"),
-            env={k: v for k, v in os.environ.items() if k not in variables.OPTIONS},
+            env={k: v for k, v in os.environ.items() if k not in hidden},
         )  # fmt: skip

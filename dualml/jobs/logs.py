@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dualml.errors import UserError
+from dualml.files import is_regular, open_to_read
 from dualml.jobs.control import look
 from dualml.jobs.store import WAITING, Job, Jobs
 
@@ -21,7 +23,8 @@ def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
     """
     if rank is None:
         return jobs.log(job.id)
-    logs = [*Path(job.out).glob(f"trials/*/*/*/rank{rank}.log")]
+    every = Path(job.out).glob(f"trials/*/*/*/rank{rank}.log")
+    logs = [path for path in every if is_regular(path) and not path.is_symlink()]
     if not logs:
         raise UserError(f"job {job.id}: no trial in {job.out} has a rank {rank} yet")
     return max(logs, key=lambda path: path.stat().st_mtime)
@@ -44,7 +47,10 @@ def lines(jobs: Jobs, job: Job, rank: int | None, follow: bool) -> Iterator[str]
 def pieces(path: Path, over: Callable[[], bool]) -> Iterator[str]:
     """A file's text, until nothing can come any more."""
     try:
-        with path.open("r", encoding="utf-8", errors="replace") as file:
+        with (
+            open_to_read(path, links=False) as content,
+            io.TextIOWrapper(content, encoding="utf-8", errors="replace") as file,
+        ):
             while True:
                 last = over()  # before the file is read: what comes later is not missed
                 while piece := file.read(2**16):

@@ -10,5 +10,5 @@ def born(pid: int) -> float | None:
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.Error:
+    except (psutil.Error, OverflowError):
         return None

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dualml.files import write_bytes
 from dualml.jobs.local import POLL_S, Queue
-from dualml.jobs.store import Jobs
+from dualml.jobs.store import MODE, Jobs
 
 #: Another one that is about to end does so within so many seconds.
 LEAVE_S = 2.0
@@ -20,13 +21,13 @@ PID = "scheduler.pid"
 
 def main(path: Path) -> None:
     """Turn after turn, until nothing waits or runs; at once where another one is at it."""
-    jobs, only = Jobs(path), FileLock(path / "scheduler.lock")
+    jobs, only = Jobs(path), FileLock(path / "scheduler.lock", mode=MODE)
     try:
         only.acquire(timeout=LEAVE_S)
     except Timeout:
         return
     queue, pid = Queue(jobs), path / PID
-    pid.write_text(f"{os.getpid()}\n")
+    write_bytes(pid, f"{os.getpid()}\n".encode(), MODE)
     try:
         while True:
             with jobs.locked():

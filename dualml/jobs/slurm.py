@@ -13,14 +13,15 @@ import shutil
 import time
 
 from dualml.errors import UserError
-from dualml.jobs.store import ENDED, Job, Jobs, State, Status, begun, resumed
+from dualml.files import read_text, write_bytes
+from dualml.jobs.store import ENDED, MODE, Job, Jobs, State, Status, begun, resumed
 from dualml.launch.wire import TOKEN
 from dualml.machine import Finished, bounded
-from dualml.variables import JOB, OPTIONS
+from dualml.variables import JOB, OPTIONS, SECRET
 
 LIMIT_S = 60.0
 #: Left by the script in the job's folder, as Slurm forgets jobs.
-CODE = "code"
+CODE, LONGEST_CODE = "code", 16
 #: Of Slurm's states those in which a job waits.
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 #: Between a job's end in Slurm and the file of its code on a slow disk.
@@ -90,7 +91,8 @@ def asked(*words: str, environ: dict[str, str] | None = None) -> Finished:
     """What one of Slurm's commands answers. Raises `UserError` where there is no Slurm here."""
     there(words[0])
     # A job inherits it, and has in its options what variables said when it was submitted.
-    inherited = {name: value for name, value in os.environ.items() if name not in OPTIONS}
+    left = (*OPTIONS, *SECRET)
+    inherited = {name: value for name, value in os.environ.items() if name not in left}
     return bounded(list(words), LIMIT_S, {**inherited, **(environ or {})})
 
 
@@ -103,9 +105,9 @@ def submit(jobs: Jobs, job: Job) -> None:
     folder = jobs.folder(job.id)
     (folder / CODE).unlink(missing_ok=True)
     path = folder / "job.sbatch"
-    path.write_text(script(jobs, job), "utf-8")
+    write_bytes(path, script(jobs, job).encode(errors="surrogateescape"), MODE)
     # Tasks inherit the environment of the submission: the token stands in no file.
-    token = {TOKEN: job.environ.get(TOKEN) or secrets.token_hex(16)}
+    token = {TOKEN: os.environ.get(TOKEN) or secrets.token_hex(16)}
     done = asked("sbatch", "--parsable", str(path), environ={**job.environ, **token})
     if done.code != 0:
         lines = [line for line in done.err.splitlines() if line.strip()]
@@ -137,7 +139,7 @@ def look(jobs: Jobs, job: Job) -> State:
 def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | None]:
     """Status, exit code and reason."""
     with contextlib.suppress(OSError, ValueError):
-        code = int((jobs.folder(job.id) / CODE).read_text())
+        code = int(read_text(jobs.folder(job.id) / CODE, LONGEST_CODE))
         return ENDED.get(code, "failed"), code, None
     if state.slurm is None or shutil.which("squeue") is None:
         return state.status, None, state.reason

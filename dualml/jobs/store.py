@@ -12,20 +12,25 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from dualml import variables
 from dualml.errors import UserError, nearest
-from dualml.jobs.place import STATE_NAME, VARIABLE, numbers
+from dualml.files import is_regular
+from dualml.jobs.place import STATE_NAME, VARIABLE, number_of, numbers
 from dualml.jobs.place import home as home
-from dualml.store.jsonfile import Count, JsonFile, Number, Record
+from dualml.parse import is_unicode
+from dualml.store.jsonfile import Count, JsonFile, Number, Record, checked
 
 LOCK_S = 30.0
 #: Jobs that may wait at a time.
 MOST_QUEUED = 1000
-#: What a job takes along of the environment it was submitted in.
+#: Permissions of the files and folders of jobs: what is run, and with which variables, is for
+#: nobody else to read.
+MODE, FOLDER_MODE = 0o600, 0o700
+#: What a job takes along of the environment it was submitted in, but for secrets.
 TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV")
 
 Status = Literal["queued", "running", "ok", "different", "failed", "stopped"]
@@ -33,15 +38,20 @@ WAITING: tuple[Status, ...] = ("queued", "running")
 ENDED: dict[int, Status] = {0: "ok", 3: "different", 130: "stopped"}
 
 
+#: What a command line of the system can have: Unicode, which a file of JSON can hold, and no zero.
+Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+PathText = Annotated[Word, Field(min_length=1)]
+
+
 class Job(Record):
     """What was asked for; ``words`` are those of ``dualml run``, the run folder apart."""
 
     id: Count
     on: Literal["local", "slurm"]
-    words: list[str]
-    cwd: str
-    out: str
-    python: str
+    words: list[Word]
+    cwd: PathText
+    out: PathText
+    python: PathText
     host: str
     user: str
     submitted: Number
@@ -70,15 +80,23 @@ class State(Record):
     stopping: bool = False
 
 
-JOB = JsonFile("job.json", Job, version=1)
-STATE = JsonFile(STATE_NAME, State, version=1)
+JOB = JsonFile("job.json", Job, version=1, mode=MODE)
+STATE = JsonFile(STATE_NAME, State, version=1, mode=MODE)
 
 
 def taken() -> dict[str, str]:
-    """What a job takes along of this process's environment; its options have what variables and
-    files of defaults say."""
+    """What a job takes along of this process's environment, which a file of the job then has. Its
+    options have what variables and files of defaults say; a secret stands in no file: a run on
+    several machines draws a token of its own."""
     left = (VARIABLE, *variables.OPTIONS)
-    kept = {k: v for k, v in os.environ.items() if k.startswith(TAKEN) and k not in left}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(TAKEN)
+        and name not in left
+        and not variables.is_secret(name)
+        and is_unicode(value)  # others come from the process that starts the job
+    }
     return {**kept, variables.CONFIG: variables.NO_FILE}
 
 
@@ -102,8 +120,8 @@ class Jobs:
         from filelock import FileLock, Timeout
 
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with FileLock(self.path / "lock", timeout=LOCK_S):
+            self.path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+            with FileLock(self.path / "lock", timeout=LOCK_S, mode=MODE):
                 yield
         except Timeout:
             raise UserError(f"{self.path}/lock is held by another process for {LOCK_S:g} s"
@@ -122,7 +140,7 @@ class Jobs:
 
     def job(self, number: int) -> Job:
         """Raises `UserError` for a number that no job has."""
-        if not (self.folder(number) / STATE.name).is_file():
+        if not is_regular(self.folder(number) / STATE.name):
             last = [str(n) for n in self.numbers()[-5:]]
             hint = nearest(str(number), last) if last else "; none was submitted"
             raise UserError(f"there is no job {number} in {self.path}{hint}")
@@ -154,14 +172,16 @@ class Jobs:
             waiting = [n for n in self.numbers() if self.state(n).status in WAITING]
             if len(waiting) >= MOST_QUEUED:
                 raise UserError(f"{len(waiting):,} jobs are waiting; stop some, or wait")
-            number = max([int(p.name) for p in self.path.iterdir() if p.name.isdecimal()],
-                         default=0) + 1  # fmt: skip
+            number = max(filter(None, (number_of(p) for p in self.path.iterdir())), default=0) + 1
             if "{id}" in asked["out"]:
                 asked["out"] = asked["out"].replace("{id}", str(number))
-            job = Job(id=number, host=socket.gethostname(), user=getpass.getuser(),
-                      submitted=time.time(), environ=taken(), **asked)  # fmt: skip
+            known = {
+                "id": number, "host": socket.gethostname(), "user": getpass.getuser(),
+                "submitted": time.time(), "environ": taken(),
+            }  # fmt: skip
             folder = self.folder(number)
-            folder.mkdir(mode=0o700)
+            job = checked(Job, {**known, **asked}, folder / JOB.name)  # a path need not be Unicode
+            folder.mkdir(mode=FOLDER_MODE)
             JOB.write(folder, job)
             STATE.write(folder, State(status="queued", since=time.time()))
             return job

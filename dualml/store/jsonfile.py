@@ -59,12 +59,14 @@ class JsonFile(Generic[R]):
         record: what it holds.
         version: the newest that is read, and the one that is written; None: it carries none.
         bare: whether a file without a version is read as well, as people write it by hand.
+        mode: permissions of what is written.
     """
 
     name: str
     record: type[R]
     version: int | None = None
     bare: bool = False
+    mode: int = 0o666
 
     def read(self, folder: Path) -> R:
         """The file in ``folder``.
@@ -106,7 +108,7 @@ class JsonFile(Generic[R]):
         return {**version, **record.describe()}
 
     def write(self, folder: Path, record: R) -> None:
-        write_json(folder / self.name, self.content(record))
+        write_json(folder / self.name, self.content(record), self.mode)
 
     def remove(self, folder: Path) -> None:
         (folder / self.name).unlink(missing_ok=True)

@@ -1,0 +1,274 @@
+"""Files of jobs: who may read them, what stands in them, and what is made of odd ones."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import dualml
+from doors import cases, try_cases
+from hypothesis import strategies as st
+from mutations import ODD, TEXTS, mutated, mutated_bytes
+
+from dualml.cli.submitted import REFUSED, parsed
+from dualml.errors import UserError
+from dualml.jobs import control, local, logs, slurm
+from dualml.jobs.store import STATE, VARIABLE, Job, Jobs, State
+from dualml.jobs.table import table
+from dualml.machine import Finished
+from dualml.serve.jobs import Board, Cache, Kept
+from dualml.variables import is_secret
+from dualml.words import Words
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """A place of their own for jobs, whose queue nobody begins."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "jobs"))
+    monkeypatch.setattr(local, "ensure", lambda jobs: None)
+    return Jobs(tmp_path / "jobs")
+
+
+def add(jobs: Jobs, **more: Any) -> Job:
+    asked = {"on": "local", "words": ["lab1"], "cwd": "/", "out": "/nowhere/run", "python": "x"}
+    return jobs.add(**{**asked, **more})
+
+
+def printed(jobs: Jobs) -> str:
+    """What `dualml jobs` shows, for people and for scripts."""
+    from rich.console import Console
+
+    from dualml.report.page.terminal import render
+
+    rows = control.rows(jobs, everything=True)
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(render(table(rows, Words("en")), 200))
+    json.dumps([row.describe() for row in rows], allow_nan=False)
+    return console.export_text()
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+
+def test_no_secret_stands_in_a_file_of_a_job(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = ("DUALML_TOKEN", "DUALML_SECRET", "CUDA_API_KEY", "PATH_PASSWORD")
+    for name in secrets:
+        monkeypatch.setenv(name, "hidden-word")
+    monkeypatch.setenv("WANDB_API_KEY", "hidden-word")
+    monkeypatch.setenv("DUALML_CHECKPOINT_S", "7")
+    job = add(jobs)
+    assert job.environ["DUALML_CHECKPOINT_S"] == "7"
+    assert not job.environ.keys() & {*secrets}
+    files = [path for path in jobs.path.rglob("*") if path.is_file()]
+    assert len(files) >= 3
+    assert all(b"hidden-word" not in path.read_bytes() for path in files)
+
+
+def test_files_of_jobs_are_for_their_user_alone(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0)
+    try:
+        job = add(jobs)
+        jobs.change(job.id, status="stopped")
+        monkeypatch.setattr(slurm, "asked", lambda *_, **__: Finished(0, "77\n", ""))
+        slurm.submit(jobs, add(jobs, on="slurm"))
+        queue = local.Queue(jobs, local.Capacity(cores=(0,), gpus=0, memory=0))
+        monkeypatch.setattr(local.subprocess, "Popen", lambda *_, **__: None)
+        queue.start(job, [0], [])
+    finally:
+        os.umask(before)
+    assert {path.name for path in jobs.path.rglob("*")} >= {"job.json", "job.sbatch", "log"}
+    for path in (jobs.path, *jobs.path.rglob("*")):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_the_process_of_the_queue_inherits_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, seen = Jobs(tmp_path), dict[str, Any]()
+    monkeypatch.setenv("DUALML_TOKEN", "hidden-word")
+    add(jobs)
+    monkeypatch.setattr(local.subprocess, "Popen", lambda *_, **more: seen.update(more))
+    local.ensure(jobs)
+    assert "hidden-word" not in seen["env"].values()
+    assert stat.S_IMODE((tmp_path / "scheduler.log").stat().st_mode) == 0o600
+
+
+def test_slurm_is_given_the_token_of_now_and_no_other_secret(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = dict[str, str]()
+
+    def bounded(words: list[str], limit: float, environ: dict[str, str]) -> Finished:
+        seen.update(environ)
+        return Finished(0, "77\n", "")
+
+    monkeypatch.setattr(slurm, "there", lambda program: None)
+    monkeypatch.setattr(slurm, "bounded", bounded)
+    monkeypatch.setenv("DUALML_SECRET", "hidden-word")
+    monkeypatch.setenv("DUALML_TOKEN", "of-the-user")
+    slurm.submit(jobs, add(jobs, on="slurm"))
+    assert seen["DUALML_TOKEN"] == "of-the-user"
+    assert "hidden-word" not in seen.values()
+    monkeypatch.delenv("DUALML_TOKEN")
+    slurm.submit(jobs, add(jobs, on="slurm"))
+    assert len(seen["DUALML_TOKEN"]) == 32
+
+
+def test_names_of_secrets_are_known() -> None:
+    for name in ("DUALML_TOKEN", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY", "aws_secret"):
+        assert is_secret(name)
+    assert not any(map(is_secret, ("DUALML_DATA", "PATH", "OMP_NUM_THREADS", "CUDA_HOME")))
+
+
+# --- what is queued -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--rank", "0"], ["--rank", "3"], ["--resume", "x"],
+                                   ["--json"]])  # fmt: skip
+def test_what_a_job_cannot_have_is_refused(words: list[str]) -> None:
+    with pytest.raises(UserError, match=f"submit takes no {words[0]}: "):
+        parsed(["lab1", *words], REFUSED)
+
+
+def test_rank_0_is_not_queued(jobs: Jobs) -> None:
+    done = dualml("submit", "lab1", "--rank", 0, env={VARIABLE: str(jobs.path)})
+    assert done.returncode == 2
+    assert "submit takes no --rank: a job starts its own ranks" in done.stderr
+    assert jobs.numbers() == []
+
+
+def test_a_path_that_is_no_unicode_is_refused_in_a_line(jobs: Jobs) -> None:
+    for asked in ({"cwd": "/\udcff"}, {"out": "a\0b"}, {"words": ["\udcff"]}):
+        with pytest.raises(UserError, match=f"{next(iter(asked))}"):
+            add(jobs, **asked)
+    assert jobs.numbers() == []
+
+
+def test_a_variable_that_is_no_unicode_is_left_out(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", "/\udcff")
+    assert "CUDA_HOME" not in add(jobs).environ
+
+
+@pytest.mark.parametrize("name", ["0", "007", "１", "-1", "9" * 5000, "1 ", "x", "1\n2"])
+def test_folders_of_other_names_are_no_jobs(jobs: Jobs, name: str) -> None:
+    add(jobs)
+    name = name[:255]
+    folder = jobs.path / name
+    folder.mkdir()
+    STATE.write(folder, State(status="queued", since=0))
+    assert jobs.numbers() == [1]
+    assert add(jobs).id == 2
+
+
+def test_process_0_is_never_sent_a_signal(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands for the whole group of the process that sends."""
+    sent = list[int]()
+    monkeypatch.setattr(local.os, "kill", lambda pid, sign: sent.append(pid))
+    for pid in (0, None, 2**22 + 1):
+        state = State(status="running", since=0, pid=pid)
+        assert not local.is_alive(state)
+        local.kill(state, 15)
+    assert sent == []
+
+
+# --- logs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "device", "loop"])
+def test_logs_are_read_from_files_alone(jobs: Jobs, tmp_path: Path, kind: str) -> None:
+    job = add(jobs, out=str(tmp_path / "run"))
+    (tmp_path / "mine").write_text("not a log")
+    for path in (jobs.log(job.id), tmp_path / "run/trials/a/torch/seed0/rank0.log"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            goal = {"link": tmp_path / "mine", "device": "/dev/zero", "loop": path}[kind]
+            path.symlink_to(goal)
+    for rank in (None, 0):
+        begin = time.monotonic()
+        with pytest.raises((UserError, OSError)):
+            list(logs.lines(jobs, job, rank, follow=False))
+        assert time.monotonic() - begin < 5
+
+
+def test_logs_steer_no_terminal_and_keep_lines_and_tabs(jobs: Jobs) -> None:
+    job = add(jobs)
+    jobs.log(job.id).write_bytes(b"1\tone\r\n\x1b[2J\x1b]0;x\x07\xe2\x80\xaetwo\xff\n")
+    done = dualml("logs", job.id, env={VARIABLE: str(jobs.path)})
+    assert done.stdout == "1\tone\n\\x1b[2J\\x1b]0;x\\x07\\u202etwo\ufffd\n"
+
+
+def test_the_list_of_jobs_steers_no_terminal(jobs: Jobs) -> None:
+    job = add(jobs, words=["lab\x1b[2J"], out="/x/\u202erun")
+    jobs.change(job.id, status="failed", reason="\x1b]0;title\x07")
+    done = dualml("jobs", env={VARIABLE: str(jobs.path), "COLUMNS": "200"})
+    assert done.returncode == 0
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+    assert "\\x1b[2J" in done.stdout
+
+
+# --- records that nobody meant ------------------------------------------------------------------
+
+
+@cases(150, 5000)
+def test_whatever_stands_in_files_of_jobs_ends_in_a_table_or_in_one_line(
+    jobs: Jobs, tmp_path: Path, count: int
+) -> None:
+    add(jobs)
+    run = tmp_path / "run"
+    run.mkdir()
+    job = add(jobs, out=str(run), cores=1, words=["lab1", "--quick"])
+    jobs.change(job.id, status="running", pid=2**22 + 1, created=1.0, starts=1)
+    files = {name: (jobs.folder(job.id) / name).read_bytes() for name in ("job.json", "state.json")}
+    trials = {"trials": [{"status": "ok"}, {"status": "interrupted"}]}
+    kept = Board(Kept(jobs.path, Cache()))
+
+    def case(draw: Any) -> None:
+        for name, content in files.items():
+            (jobs.folder(job.id) / name).write_bytes(content)
+        name = draw(st.sampled_from(["job.json", "state.json", "run.json"]))
+        place = run if name == "run.json" else jobs.folder(job.id)
+        whole = json.dumps(trials).encode() if name == "run.json" else files[name]
+        if draw(st.integers(0, 3)):
+            value = json.loads(whole)
+            if name != "run.json" and draw(st.booleans()):
+                value[draw(st.sampled_from(sorted(value)))] = draw(
+                    st.one_of(ODD, st.sampled_from(TEXTS), st.text(max_size=20))
+                )
+            else:
+                value = mutated(draw, value)
+            text = json.dumps(value).encode()
+        else:
+            text = mutated_bytes(draw, whole)
+        (place / name).write_bytes(text)
+        for use in (
+            lambda: printed(jobs),
+            lambda: control.stop(jobs, job.id),
+            lambda: control.resume(jobs, job.id),
+            lambda: list(logs.lines(jobs, jobs.job(job.id), 0, follow=False)),
+            lambda: local.Queue(jobs, local.Capacity((0,), 0, 2**30)).turn(),
+            kept.outs,
+            lambda: kept.logs(run),
+        ):
+            with contextlib.suppress(UserError, OSError):
+                use()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "STOP_S", 0.0)
+        patch.setattr(local.Queue, "start", lambda *_: None)
+        patch.setattr("dualml.jobs.slurm.asked", lambda *_, **__: Finished(1, "", "down"))
+        try_cases(count, case)
