@@ -162,9 +162,10 @@ def highlight(text: str) -> str:
     from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
     from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
 
-    formatter = HtmlFormatter(nowrap=True)
-    coloured = str(colour(text, PythonLexer(), formatter)).rstrip("\n")
-    pairs = zip(text.splitlines(), coloured.split("\n"), strict=True)
+    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
+    lexer, formatter = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
+    coloured = str(colour(text, lexer, formatter)).removesuffix("\n")
+    pairs = zip(text.split("\n"), coloured.split("\n"), strict=True)
     return "".join(
         f'<span class="line" style="--hang: {len(plain) - len(plain.lstrip()) + 4}ch">{line}</span>'
         for plain, line in pairs
