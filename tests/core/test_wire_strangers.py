@@ -382,6 +382,7 @@ def test_whatever_a_rank_says(there: Hub, tmp_path: Path, count: int) -> None:
              "key.1", "..", "run.json", *TEXTS)  # fmt: skip
 
     def case(draw: Any) -> None:
+        remote.ask("age", "plan")  # a sign of life
         if draw(st.integers(0, 3)) == 0:
             changed = mutated(draw, {**GREETING, "rank": 2, "clock": time.time()})
             other = call(HERE, there.port, SECRET, 10)
