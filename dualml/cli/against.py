@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import check_streams, print_json, say, write_page
+from dualml.cli.output import check_streams, print_json, print_text, write_page
 from dualml.errors import UserError
 from dualml.words import Words
 
@@ -54,7 +54,7 @@ def compare_folders(
     if json:
         print_json(against.describe(), "compare-runs")
     elif not streamed:
-        say(against.paragraph(lang))
+        print_text(against.paragraph(lang))
         terminal.show(pair_table(against, words))
     return against
 
@@ -88,4 +88,4 @@ def baseline(
         print_json({"folder": str(target), "bytes": size}, "baseline")
     else:
         shown = numbers.nbytes(size)
-        say(Words(lang)("against.written", run=folder, folder=target, size=shown))
+        print_text(Words(lang)("against.written", run=folder, folder=target, size=shown))

@@ -10,7 +10,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import DEVICE, RUNS, AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def bench(
 
         def tell(section: Section, seconds: float) -> None:
             title = words(f"bench.title.{section.name}")
-            say(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
+            print_text(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
 
         results = run(info, chosen, job, tell)
     if as_json:
@@ -68,19 +68,19 @@ def bench(
     elif results is not None:
         for table in tables(results, lang):
             terminal.show(table)
-            say()
-        say("\n".join(facts(results, lang)))
+            print_text()
+        print_text("\n".join(facts(results, lang)))
     else:
         for section in known:
             title = words(f"bench.title.{section.name}")
-            say(f"{section.name}: {title}, ≤ {section.limit_s:.0f} s")
+            print_text(f"{section.name}: {title}, ≤ {section.limit_s:.0f} s")
     if not no_run:
-        say(f"→ {folder / RESULTS}", err=as_json)
+        print_text(f"→ {folder / RESULTS}", err=as_json)
     if page is not None:
         if results is not None and (results["device"] == "cpu" or results["quick"]):
             raise UserError("--page shows what was measured on a GPU in full; no page was written")
         for path in write(page, known, results):
-            say(f"→ {path}", err=as_json)
+            print_text(f"→ {path}", err=as_json)
     raise typer.Exit(0 if results is None or well(results) else 1)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from dualml.cli.limits import Command
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 
 app = typer.Typer(name="checkpoint", no_args_is_help=True)
 
@@ -38,9 +38,9 @@ def show(
         print_json(describe(checkpoint), "checkpoint")
         return
     words = Words(lang)
-    say("\n".join(title(checkpoint, words)))
+    print_text("\n".join(title(checkpoint, words)))
     if verify:
-        say(words("checkpoint.verified" if checkpoint.files else "checkpoint.unverified"))
+        print_text(words("checkpoint.verified" if checkpoint.files else "checkpoint.unverified"))
     terminal.show(table(checkpoint, words))
 
 
@@ -69,4 +69,4 @@ def convert(
     if json:
         print_json(describe(written), "checkpoint")
         return
-    say("\n".join(title(written, Words(lang))))
+    print_text("\n".join(title(written, Words(lang))))

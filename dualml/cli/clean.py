@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import RUN, RUNS, AsJson, Lang
-from dualml.cli.output import complain, print_json, say
+from dualml.cli.output import complain, print_json, print_text
 from dualml.errors import UserError
 
 
@@ -44,11 +44,11 @@ def clean(
     size = sum(row.size for row in choice.going)
     if not json:
         for path, why in choice.staying.items():
-            say(words("runs.stays", path=path, why=why))
+            print_text(words("runs.stays", path=path, why=why))
         if choice.going:
             terminal.show(listing.table(choice.going, words))
         key = "runs.would_go" if dry_run else "runs.goes"
-        say(words.plural(key, len(choice.going), n=len(choice.going), size=nbytes(size)))
+        print_text(words.plural(key, len(choice.going), n=len(choice.going), size=nbytes(size)))
     if choice.going and not dry_run:
         if not yes and (json or not sys.stdin.isatty()):
             raise UserError("nothing was removed: say --yes, as nobody is here to be asked")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.files import MOST_TEXT, read_bytes, read_toml
 from dualml.report.blocks import Column, Table
@@ -198,7 +198,7 @@ def show(comparison: Comparison, lang: str) -> None:
     from dualml.parity.models.words import text
 
     language: Any = lang
-    say(comparison.paragraph(language))
+    print_text(comparison.paragraph(language))
     rows = [
         [
             text(language, f"phase.{phase}"), str(widest["arrays"]), str(widest["step"]),

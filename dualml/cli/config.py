@@ -11,7 +11,7 @@ import typer
 
 from dualml.cli.defaults import Defaults, general, user_file
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 from dualml.variables import CONFIG, KNOWN, OPTIONS, is_secret
@@ -57,13 +57,13 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
     heads = [Column(key, words(f"config.{key}")) for key in ("key", "value", "place")]
     terminal.show(Table("settings", "", heads, rows))
     if variables:
-        say()
+        print_text()
         heads = [Column(key, words(f"config.{key}")) for key in ("variable", "value")]
         terminal.show(Table("variables", "", heads, [[*pair] for pair in variables.items()]))
-    say()
+    print_text()
     for key, paths in (("read", read), ("absent", missing)):
         for path in paths:
-            say(words(f"config.{key}", path=path))
+            print_text(words(f"config.{key}", path=path))
 
 
 def settings(root: Any, defaults: Defaults) -> Iterator[Setting]:

@@ -10,7 +10,7 @@ import typer
 from dualml.cli import complete
 from dualml.cli.limits import Command
 from dualml.cli.options import AsJson
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
@@ -43,13 +43,13 @@ def list_(as_json: AsJson = False) -> None:
     ]
     show(["name", "train + test", "files", "licence", "found"], cells)
     for row in rows:
-        say(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
+        print_text(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
         if row["folder"]:
-            say(f"  in: {row['folder']}")
+            print_text(f"  in: {row['folder']}")
         if row["problem"]:
-            say(f"  {row['problem']}")
+            print_text(f"  {row['problem']}")
         if row["kind"] == "text" and row["found"] == "absent":
-            say(f"  to have it: {TEXTS[row['name']].remedy}")
+            print_text(f"  to have it: {TEXTS[row['name']].remedy}")
 
 
 @app.command(cls=Command)
@@ -72,7 +72,7 @@ def get(
     else:
         folder = str(download(info) if source is None else adopt(info, source))
         text = f"{name}: {folder}"
-    print_json({"name": name, "folder": folder}, "data") if as_json else say(text)
+    print_json({"name": name, "folder": folder}, "data") if as_json else print_text(text)
 
 
 @app.command(cls=Command)

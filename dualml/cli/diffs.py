@@ -10,7 +10,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import complain, print_json, say
+from dualml.cli.output import complain, print_json, print_text
 from dualml.errors import UserError
 from dualml.files import write_bytes
 from dualml.words import phrases
@@ -137,4 +137,4 @@ def write_pages(
         text = page([one.entry for one in measured], lang, by_name, versions)
         write_bytes(folder / file, text.encode())
         if not quiet:
-            say(f"→ {folder / file}")
+            print_text(f"→ {folder / file}")

@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table as Grid
 from rich.text import Text
 
-from dualml.cli.output import say
+from dualml.cli.output import print_text
 from dualml.diffs.code import code, package_of, used
 from dualml.diffs.measure import DEVICE, SIDES
 from dualml.diffs.words import cells, heading, is_silent, mark, sentence
@@ -52,7 +52,7 @@ def table(
         ]
         if rows:
             terminal.show(Table(topic, f"{called} ({topic})", columns, rows))
-            say()
+            print_text()
     counts = [words["summary"].format(n=len(entries), silent=sum(map(is_silent, entries)))]
     if measured is not None:
         wrong = [one.entry.name for one in measured if one.problem]
@@ -60,11 +60,11 @@ def table(
         if wrong:
             names = words["comma"].join(wrong)
             counts.append(words["changed"].format(n=len(wrong), names=names))
-    say(words["join"].join(counts) + words["period"])
+    print_text(words["join"].join(counts) + words["period"])
     if measured is not None:
         listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-        say(words["here"].format(versions=listed, device=DEVICE))
-    say(words["more"])
+        print_text(words["here"].format(versions=listed, device=DEVICE))
+    print_text(words["more"])
 
 
 def row_end(one: Found | None, lang: Lang) -> list[Cell | str]:
@@ -75,7 +75,7 @@ def explain(entry: Entry, measured: Found | None, lang: Lang) -> None:
     """All that is known of one entry."""
     words, console = phrases(lang, "diffs"), Console(highlight=False)
     topic = words[f"topic.{entry.topic}"]
-    say(f"{entry.name} · {topic} · {mark(entry, words, '.long')}\n")
+    print_text(f"{entry.name} · {topic} · {mark(entry, words, '.long')}\n")
     console.print(terminal.inline(getattr(entry.title, lang), "bold"))
     facts: list[list[Cell | str]] = [
         *([words[side], getattr(getattr(entry, side), lang)] for side in SIDES),
@@ -88,7 +88,7 @@ def explain(entry: Entry, measured: Found | None, lang: Lang) -> None:
     facts += [["" if k else words["sources"], source] for k, source in enumerate(entry.sources)]
     if entry.ranks > 1:
         facts.append(["", words["ranks"].format(n=entry.ranks)])
-    say()
+    print_text()
     terminal.show(Table("facts", "", [Column("key", ""), Column("value", "")], facts), console)
     listings(entry, words, console)
 

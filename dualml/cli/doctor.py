@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.report.blocks import Cell, Cells, Column, Table, Tone
 from dualml.report.page import terminal
 from dualml.words import phrases
@@ -57,9 +57,9 @@ def show(diagnosis: Diagnosis, lang: str) -> None:
             for remedy in [finding.remedy(lang)]
         ]
         terminal.show(Table(section, words.get(section, section), columns, rows))
-        say()
+        print_text()
     names = ", ".join(name for name, works in diagnosis.works.items() if works)
     if names:
-        say(words["works"].format(names=names))
+        print_text(words["works"].format(names=names))
     else:
         typer.secho(words["none"], fg="red")

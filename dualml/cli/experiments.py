@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import LAB, SET, AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import plain
 from dualml.experiment.find import names
 from dualml.files import read_toml
@@ -29,7 +29,7 @@ def list_(json: AsJson = False, lang: Lang = "en") -> None:
         return
     width = max((len(name) for name in tables), default=0)
     for name, table in tables.items():
-        say(f"{name:<{width}}  {table.get('title', {}).get(lang, '')}")
+        print_text(f"{name:<{width}}  {table.get('title', {}).get(lang, '')}")
 
 
 def show(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import RUN, AsJson, Lang
-from dualml.cli.output import complain, print_json, say
+from dualml.cli.output import complain, print_json, print_text
 from dualml.cli.results import Force, forcible
 
 
@@ -33,5 +33,5 @@ def export(
     if json:
         print_json(asdict(done), "export")
         return
-    say(f"→ {done.where}")
-    say(Words(lang).filled(f"export.look.{to}", "", where=done.where))
+    print_text(f"→ {done.where}")
+    print_text(Words(lang).filled(f"export.look.{to}", "", where=done.where))

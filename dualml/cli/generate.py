@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import ARM, RUN, AsJson, Lang
-from dualml.cli.output import complain, print_json, say
+from dualml.cli.output import complain, print_json, print_text
 
 Option = typer.Option
 
@@ -40,4 +40,4 @@ def generate(
         complain(words.plural("generate.weights", made.updates, made=made))
     if made.unknown:
         complain(words("generate.unknown", words=words.join(made.unknown)))
-    say(made.text)
+    print_text(made.text)

@@ -9,7 +9,7 @@ import typer
 
 from dualml.cli.defaults import Defaults
 from dualml.cli.options import JOB, LAB, RUNS, AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.cli.submitted import REFUSED, frozen, opened, parsed
 from dualml.errors import UserError, nearest, plain
 
@@ -98,7 +98,7 @@ def submit(
         described = {"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm}
         print_json(described, "job")
     else:
-        say(Words(lang)("jobs.submitted", id=job.id, out=job.out))
+        print_text(Words(lang)("jobs.submitted", id=job.id, out=job.out))
 
 
 def checked(words: list[str]) -> str:
@@ -128,14 +128,14 @@ def jobs(
     elif found:
         terminal.show(table(found, Words(lang)))
     else:
-        say(Words(lang)("jobs.none"))
+        print_text(Words(lang)("jobs.none"))
 
 
 def print_status(number: int, status: str, lang: str) -> None:
     from dualml.words import Words
 
     words = Words(lang)
-    say(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
+    print_text(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
 
 
 def logs(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import complain, print_json, say
+from dualml.cli.output import complain, print_json, print_text
 from dualml.errors import TrialError, UserError
 from dualml.report.page import terminal
 from dualml.words import Words
@@ -81,7 +81,7 @@ def largest(
     elif record is not None:
         terminal.show(shown.table(record.rows, words))
         for row in record.rows:
-            say(shown.next_one(row, words))
+            print_text(shown.next_one(row, words))
     if failed is not None:
         raise failed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dualml.cli.options import LANG, RUN, RUNS, AsJson
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.files import open_to_read
 
 
@@ -36,7 +36,7 @@ def open_(
     if json:
         print_json({"report": str(path), "url": url, "opened": opened}, "open")
     else:
-        say(str(path) if opened else url)
+        print_text(str(path) if opened else url)
 
 
 def language_of(path: Path) -> str | None:

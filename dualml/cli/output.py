@@ -33,7 +33,7 @@ def complain(text: str) -> None:
         print(f"dualml: {line}", file=sys.stderr, flush=True)
 
 
-def say(text: object = "", *, err: bool = False) -> None:
+def print_text(text: object = "", *, err: bool = False) -> None:
     """Print a text and a line break; what would steer the terminal is shown as escapes, because
     names, logs and errors come from run folders of others."""
     typer.echo(plain(str(text), "\n\t"), err=err)
@@ -95,7 +95,7 @@ def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool
         typer.echo(f"{typer.style('!', fg='yellow')} {text}")
     print_verdicts(parity, lang)
     print_findings(folder.path, lang)
-    say(f"→ {report_path(folder.path) if report else folder.path}")
+    print_text(f"→ {report_path(folder.path) if report else folder.path}")
 
 
 def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
@@ -109,9 +109,9 @@ def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     if table.rows:
         terminal.show(table)
     else:
-        say(words("headline.empty"))
+        print_text(words("headline.empty"))
     for line in on_one_backend(parity, words):
-        say(line)
+        print_text(line)
 
 
 def print_findings(folder: Path, lang: str) -> None:
@@ -119,4 +119,4 @@ def print_findings(folder: Path, lang: str) -> None:
     from dualml.store.findings import read_findings
 
     for finding in read_findings(folder):
-        say(f"• {getattr(finding.text, lang)}")
+        print_text(f"• {getattr(finding.text, lang)}")

@@ -11,7 +11,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import DATA, SET, AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
@@ -74,8 +74,8 @@ def partition(
     show(rule, statement, samples.train_y, about, notice, lang)
     if out is not None:
         if rule.changes_features:
-            say(phrases(lang, "partition.shown")["lists_only"].format(rule=rule.name))
-        say(f"→ {out}")
+            print_text(phrases(lang, "partition.shown")["lists_only"].format(rule=rule.name))
+        print_text(f"→ {out}")
 
 
 def list_rules(as_json: bool, lang: str) -> None:
@@ -99,7 +99,7 @@ def list_rules(as_json: bool, lang: str) -> None:
             words["needed"].format(key=key) if value is None else f"{key} = {json.dumps(value)}"
             for key, value in row["settings"].items()
         )
-        say(f"{row['name']}\n  {row['what']}\n  {words['settings'].format(settings=listed)}")
+        print_text(f"{row['name']}\n  {row['what']}\n  {words['settings'].format(settings=listed)}")
 
 
 def show(
@@ -115,18 +115,18 @@ def show(
 
     words, console = phrases(lang, "partition.shown"), Console(highlight=False)
     if notice:
-        say(f"! {notice}")
+        print_text(f"! {notice}")
     settings = sorted(rule.describe().items(), key=lambda item: item[0] == "shuffle")
     listed = ", ".join(f"{k} = {json.dumps(v)}" for k, v in settings if k != "name")
     ranks, named = len(statement.sizes), f"{rule.name}({listed})"
-    say(words["title"].format(rule=named, n=statement.samples, ranks=ranks, **about))
-    say()
+    print_text(words["title"].format(rule=named, n=statement.samples, ranks=ranks, **about))
+    print_text()
     terminal.show(histogram(statement, labels, words, console.width), console)
     if ranks > MOST_ROWS:
-        say(words["more"].format(n=ranks - MOST_ROWS))
-    say()
-    say("\n".join(sentences(rule, statement, words)))
-    say(f"SHA-256 {statement.sha256}")
+        print_text(words["more"].format(n=ranks - MOST_ROWS))
+    print_text()
+    print_text("\n".join(sentences(rule, statement, words)))
+    print_text(f"SHA-256 {statement.sha256}")
 
 
 def histogram(statement: Statement, labels: Index, words: dict[str, str], width: int) -> Table:

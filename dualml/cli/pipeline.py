@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
@@ -85,10 +85,10 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
     title = words["title"].format(
         name=name, p=grid.ranks, s=grid.stages, m=grid.micro_batches, t=grid.ticks
     )
-    say(title)
+    print_text(title)
     for line in drawn(grid, console.width, lang):
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    say(f"\n{idle_share(request, lang)}")
+    print_text(f"\n{idle_share(request, lang)}")
     columns: dict[str, Iterable[str]] = {
         "rank": map(str, range(grid.ranks)),
         "live": map(str, request.live),
@@ -101,14 +101,14 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
             bubble=percent(timeline.bubble),
             message=told_seconds(request.transfer_s),
         )
-        say(sentence)
+        print_text(sentence)
         columns |= {"busy": map(told_seconds, timeline.busy)}
         columns |= {"waits": map(told_seconds, timeline.idle)}
-    say()
+    print_text()
     heads = [Column(key, words[key], show="number") for key in columns]
     rows = list(map(list, zip(*columns.values(), strict=True)))
     terminal.show(Table("ranks", "", heads, rows), console)
-    say(words["held"])
+    print_text(words["held"])
 
 
 def idle_share(request: PipelineRequest, lang: str) -> str:

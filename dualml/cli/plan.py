@@ -9,7 +9,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import check_streams, print_json, say, write_page
+from dualml.cli.output import check_streams, print_json, print_text, write_page
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
@@ -89,7 +89,7 @@ def plan(
         return
     show(answer, top, lang)
     if page is not None:
-        say(f"→ {page}")
+        print_text(f"→ {page}")
 
 
 def show(answer: Plan, top: int, lang: str) -> None:
@@ -100,13 +100,13 @@ def show(answer: Plan, top: int, lang: str) -> None:
 
     words, console = Words(lang), Console(highlight=False)
     rows = answer.meshes[:top]
-    say("\n".join(shown.title(answer, words)))
-    say(f"\n{shown.considered(answer, len(rows), words)}")
+    print_text("\n".join(shown.title(answer, words)))
+    print_text(f"\n{shown.considered(answer, len(rows), words)}")
     terminal.show(shown.table("plans", answer, rows, words), console)
-    say()
+    print_text()
     for sentence in shown.explained(answer, words):
-        say(sentence)
-    say(f"\n{words('planner.front')}")
+        print_text(sentence)
+    print_text(f"\n{words('planner.front')}")
     terminal.show(shown.table("front", answer, shown.front(answer), words), console)
 
 
@@ -138,7 +138,7 @@ def list_all(as_json: bool, lang: str) -> None:
         for name, (s, _, _) in known().items()
     ]
     _list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
-    say()
+    print_text()
     rows = [
         [d.name, told_bytes(d.memory), f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s", rate(d.inside),
          rate(d.between)]
@@ -162,7 +162,7 @@ def show_published(as_json: bool, lang: str) -> None:
         return
     for table in tables(Words(lang)):
         terminal.show(table)
-        say()
+        print_text()
 
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:

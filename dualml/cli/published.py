@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.words import Words
 
@@ -34,4 +34,4 @@ def answer(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
 
     for table in tables(Words(given["lang"])):
         terminal.show(table)
-        say()
+        print_text()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.cli.submitted import REFUSED, opened, parsed
 from dualml.errors import UserError
 
@@ -64,7 +64,7 @@ def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: boo
         print_json({"folder": str(folder), "files": sorted(written)}, "files")
     else:
         names = ", ".join(written)
-        say(Words(options["lang"])("render.written", folder=folder, files=names))
+        print_text(Words(options["lang"])("render.written", folder=folder, files=names))
 
 
 def experiment(given: Mapping[str, Any], size: int) -> Experiment:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dualml.cli.options import ARM, LANG, RUN, AsJson, Lang
-from dualml.cli.output import complain, print_findings, print_json, print_verdicts, say
+from dualml.cli.output import complain, print_findings, print_json, print_text, print_verdicts
 from dualml.words import Words
 
 Force = Annotated[bool, typer.Option("--force")]
@@ -36,7 +36,7 @@ def report(
         with forcible():
             pages = render(folders, out, lang or "en", force)
     files = [str(path) for path in pages]
-    print_json({"files": files}, "report") if json else say("\n".join(files))
+    print_json({"files": files}, "report") if json else print_text("\n".join(files))
 
 
 def parity(
@@ -95,7 +95,7 @@ def find(
     elif differences:
         print_findings(folder, lang)
     else:
-        say(words("run.nothing_to_find"))
+        print_text(words("run.nothing_to_find"))
     raise typer.Exit(DIFFERENT if differences else WELL)
 
 

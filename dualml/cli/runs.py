@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import RUNS, AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 
 
@@ -30,4 +30,4 @@ def runs(
     elif found:
         terminal.show(table(found, words))
     else:
-        say(words("runs.none", folder=folder))
+        print_text(words("runs.none", folder=folder))

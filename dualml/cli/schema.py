@@ -9,7 +9,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.schemas import names, text_of
 
 
@@ -20,11 +20,11 @@ def schema(
 ) -> None:
     """The JSON schema of what a command prints with --json; without a name, all there are."""
     if name is not None:
-        say(text_of(name).rstrip())
+        print_text(text_of(name).rstrip())
         return
     known = {one: json.loads(text_of(one)) for one in names()}
     if as_json:
         print_json({"schemas": {one: table["$id"] for one, table in known.items()}}, "schema")
         return
     for one, table in known.items():
-        say(f"{one:<20} {table['title']}")
+        print_text(f"{one:<20} {table['title']}")

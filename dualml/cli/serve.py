@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli.options import RUNS, Lang
-from dualml.cli.output import complain, say
+from dualml.cli.output import complain, print_text
 from dualml.errors import UserError
 
 
@@ -29,5 +29,5 @@ def serve(
     with Server(folder, Jobs(home()), host, port, lang) as server:
         if not server.gate.local:
             complain(words("serve.warning", host=host))
-        say(words("serve.at", url=server.gate.url()))
+        print_text(words("serve.at", url=server.gate.url()))
         server.serve_forever()

@@ -12,7 +12,7 @@ from dualml.cli import complete
 from dualml.cli import pipeline as pipelines
 from dualml.cli import published as publications
 from dualml.cli.options import AsJson, Lang
-from dualml.cli.output import print_json, say
+from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
@@ -82,7 +82,7 @@ def simulate(
         if json:
             print_json({"ranks": numbers[0], "schedules": grids}, "simulate-schedule")
         else:
-            say("\n\n".join(f"{name}\n{grid}" for name, grid in grids.items()))
+            print_text("\n\n".join(f"{name}\n{grid}" for name, grid in grids.items()))
         return
     fits = options.fitted(fit, alpha, bandwidth, beta, gamma)
     one = options.constants(alpha, bandwidth, beta, gamma)
@@ -127,7 +127,7 @@ def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> 
     )
     table = request.table()
     best = {n: fastest({k: p.seconds for k, p in column.items()}) for n, column in table.items()}
-    say("\n".join([title, *assumptions(request, fit, lang)]))
+    print_text("\n".join([title, *assumptions(request, fit, lang)]))
 
     def cell(p: Prediction) -> Cell:
         text = _rate(p) if busbw else units.told_seconds(p.seconds)
@@ -144,13 +144,13 @@ def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> 
         rows: list[Cells] = [
             [name, *(cell(table[n][name]) for n in columns)] for name in request.strategies
         ]
-        say()
+        print_text()
         terminal.show(Table("seconds", "", [names, *(heads[n] for n in columns)], rows), console)
-    say()
+    print_text()
     if any(best.values()):
-        say(words["note"])
+        print_text(words["note"])
     for text in request.sentences(table, lang):
-        say(text)
+        print_text(text)
 
 
 def _rate(p: Prediction) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from dualml.cli import complete
 from dualml.cli.options import ARM, AsJson, Lang
-from dualml.cli.output import check_streams, print_json, say, write_page
+from dualml.cli.output import check_streams, print_json, print_text, write_page
 from dualml.errors import TrialError, UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
@@ -132,7 +132,7 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
 
     words = Words(lang)
     title = "split.context" if plan.shared == "context" else "split.title"
-    say(
+    print_text(
         words(title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
               batch=described["batch"])
     )  # fmt: skip
@@ -145,22 +145,22 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     terminal.show(Table("split", "", columns, rows))
     if "times_s" in described:
         listed = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in described["times_s"].items() if s)
-        say(words("split.times", values=listed))
+        print_text(words("split.times", values=listed))
     for link in described["links"]:
-        say(
+        print_text(
             words("split.link", source=link["source"], target=link["target"],
                   what=words(f"split.{link['what']}"), n=link["messages"],
                   size=quantity(link["nbytes"]))
         )  # fmt: skip
     for each in described["meetings"]:
-        say(
+        print_text(
             words("split.collective", ranks=", ".join(map(str, each["ranks"])),
                   kind=collective_name(each["kind"], words), n=each["calls"],
                   size=quantity(each["nbytes"]))
         )  # fmt: skip
     if len(plan.stages) > 1:
-        say(words("split.schedule", name=plan.schedule, m=plan.micro_batches))
-        say(str(plan.grid))
+        print_text(words("split.schedule", name=plan.schedule, m=plan.micro_batches))
+        print_text(str(plan.grid))
 
 
 def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
