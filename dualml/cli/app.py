@@ -15,13 +15,14 @@ from dualml.cli.checkpoint import app as checkpoint
 from dualml.cli.clean import clean
 from dualml.cli.compare import compare
 from dualml.cli.config import config
-from dualml.cli.course import check, grade, new
+from dualml.cli.course import check, new
 from dualml.cli.data import app as data
 from dualml.cli.diffs import diffs
 from dualml.cli.doctor import doctor
 from dualml.cli.experiments import list_, show
 from dualml.cli.export import export
 from dualml.cli.generate import generate
+from dualml.cli.grade import grade
 from dualml.cli.help import HELP
 from dualml.cli.jobs import jobs, logs, resume, stop, submit
 from dualml.cli.largest import largest

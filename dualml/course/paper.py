@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dualml.course.check import Checked
 from dualml.course.exercise import Answer, Call, File
-from dualml.course.isolation.detect import wanted
+from dualml.course.isolation.detect import Isolation
 from dualml.course.sandbox import Sandbox
 from dualml.course.shown import MARKS
 from dualml.course.source import legible
@@ -108,7 +108,7 @@ def runner(workspace: Workspace, words: Words, begin: Callable[[str], None]) -> 
         begin(words("course.studying", file=file.name))
         # A student's own code on the student's own machine: it may measure the real network.
         real = any(call.options.get("unchecked") for call in calls)
-        path, without = workspace.path / file.name, wanted(isolated=False)
+        path, without = workspace.path / file.name, Isolation("none")
         return Sandbox(file, path, 60.0, isolation=without, real=real).answers(calls)
 
     return run

@@ -13,7 +13,7 @@ import numpy as np
 from dualml.course.exercise import Answer, Arrays, Call, File, NotJudged, Trouble
 from dualml.course.forbidden import BANNED
 from dualml.course.isolation.client import cell, drive_of
-from dualml.course.isolation.detect import Isolation, wanted
+from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import decoded, legible
 from dualml.messages import Header, number_of
 
@@ -48,7 +48,7 @@ class Sandbox:
     source: Path
     seconds: float = CALL_S
     over: Callable[[], bool] = lambda: False
-    isolation: Isolation = field(default_factory=wanted)
+    isolation: Isolation = WALLS
     real: bool = False
     printed: str = field(default="", init=False)
 

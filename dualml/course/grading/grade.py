@@ -130,7 +130,7 @@ def one_file(request: Request, file: File, handed: Handed, home: Path) -> Checke
     """What is said of one of the files that were handed in, or were not."""
     path = handed.paths.get(file.name, home / ".absent" / file.name)
     seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
-    checked = check(file, path, seed, over=request.stop.is_set)
+    checked = check(file, path, seed, over=request.stop.is_set, isolation=request.isolation)
     if file.name in handed.twice:
         problem = Problem("twice", handed.twice[file.name])
         checked = replace(checked, problems=[problem])

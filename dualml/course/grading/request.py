@@ -11,10 +11,11 @@ from pathlib import Path
 
 from dualml.course.exercise import File, Lab
 from dualml.course.grading.rubric import Rubric
+from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.version import __version__
 
 #: Of what a result file holds.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Request:
     Attributes:
         files: the exercises that everybody was to hand in.
         secret: of which everything that is drawn follows; nothing of it is written anywhere.
+        isolation: what is around students' code, see `dualml.course.isolation.detect`.
         stop: set to end what is at work.
     """
 
@@ -33,6 +35,7 @@ class Request:
     rubric: Rubric
     lang: str
     out: Path
+    isolation: Isolation = WALLS
     stop: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
@@ -40,6 +43,7 @@ class Request:
         """Changes when another grade could come out. It takes a while to make: students may see
         it, and a short secret could be found by trying."""
         slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
-        parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang,
-                 self.rubric.model_dump_json(), __version__, str(FORMAT)]  # fmt: skip
+        rubric, walls = self.rubric.model_dump_json(), str(self.isolation.walls)
+        parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang, rubric,
+                 __version__, str(FORMAT), walls]  # fmt: skip
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()

@@ -27,6 +27,7 @@ def blank(request: Request, submission: Submission) -> dict[str, Any]:
         "student": submission.student,
         "folder": submission.results,
         "lab": request.lab.name,
+        "isolation": request.isolation.kind,
         "key": "",
         "refused": None,
         "not_graded": None,

@@ -88,6 +88,7 @@ def state_of(result: Mapping[str, Any], words: Words) -> str:
 def notes(result: Mapping[str, Any], words: Words) -> list[str]:
     """What is texts of a submission as a whole, and of each of its files."""
     texts = [said] if (said := state_of(result, words)) else []
+    texts += [words("grade.unisolated")] if result.get("isolation") == "none" else []
     for file in result["files"]:
         for p in file["problems"]:
             problem = Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])

@@ -21,7 +21,8 @@ from typing import Any
 from dualml.backend import backends
 from dualml.course.exercise import NotJudged
 from dualml.course.frames import Arrays, receive, send
-from dualml.course.isolation.detect import Isolation, wanted
+from dualml.course.isolation import bubblewrap
+from dualml.course.isolation.detect import Isolation, Kind, candidates
 from dualml.launch.process import IMPORT_S
 from dualml.machine import python
 from dualml.messages import Header
@@ -31,7 +32,7 @@ from dualml.messages import Header
 LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
           "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
 #: Seconds in which walls are up, and in which a message of the warden comes once it has begun.
-WALLS_S, MESSAGE_S, POLL_S = 30.0, 30.0, 0.1
+WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
 #: Bytes of a server's answer.
 ANSWER = 4096
 
@@ -39,7 +40,7 @@ ANSWER = 4096
 class Server:
     """A `dualml.course.isolation.server` and the channel to it."""
 
-    def __init__(self, backend: str, network: bool) -> None:
+    def __init__(self, backend: str, network: bool, kind: Kind = "namespaces") -> None:
         info = backends()[backend or "numpy"]
         environ = {name: os.environ[name] for name in LISTED if name in os.environ}
         environ |= {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp",
@@ -51,8 +52,11 @@ class Server:
             preload = info.preload[1:] if backend else ()  # not the backend itself: a solution
             if network:
                 preload = (*preload, f"{info.package}.course.drive_rpc")
+            modules = [drive_of(backend), *preload]
+            around = bubblewrap.command(modules, environ) if kind == "bubblewrap" else []
+            words = [*around, *module, str(theirs.fileno()), backend or "numpy", kind, *modules]
             self.process = subprocess.Popen(
-                [*module, str(theirs.fileno()), backend or "numpy", drive_of(backend), *preload],
+                words,
                 env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
@@ -121,17 +125,19 @@ def available(backend: str, isolated: bool | None = None) -> Isolation:
     """Return what this machine can put around students' code: walls, or why there are none.
 
     Args:
-        isolated: as asked for, see `wanted`.
+        isolated: as asked for, see `candidates`.
 
     Raises:
         NotJudged: checks cannot be started at all.
     """
-    asked = wanted(isolated)
-    try:
-        with cell(backend, 1, asked):
-            return asked
-    except OSError as error:
-        return Isolation(False, str(error))
+    why = ""
+    for asked in candidates(isolated):
+        try:
+            with cell(backend, 1, asked):
+                return asked
+        except OSError as error:
+            why = why or str(error)
+    return Isolation("none", why)
 
 
 @dataclass
@@ -206,13 +212,18 @@ def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) 
     """
     ours, theirs = socket.socketpair()
     printed: list[int] = []
+    alone: list[Server] = []  # of bubblewrap, whose server does one job
     try:
         with theirs:
+            if isolation.kind == "bubblewrap":
+                alone.append(Server(backend, network, isolation.kind))
             try:
                 printed += [printed_file(rank) for rank in range(ranks)]
-                server = server_for(backend, network)
+                server = alone[0] if alone else server_for(backend, network)
                 server.start(isolation.walls, network, [theirs.fileno(), *printed])
             except (OSError, ValueError) as error:
+                if alone:
+                    raise OSError(f"bubblewrap does not start: {error}") from None
                 if (lost := servers.pop((backend, network), None)) is not None:
                     lost.close()
                 raise NotJudged(f"checks cannot be started: {error}") from None
@@ -224,14 +235,21 @@ def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) 
             raise OSError(str(first.get("why")))
         yield Cell(ours, printed)
     finally:
-        with contextlib.suppress(OSError):
-            ours.shutdown(socket.SHUT_WR)
-            ours.settimeout(WALLS_S)
-            while ours.recv(1 << 16):  # until the warden has ended, and the ranks before it
-                pass
-        ours.close()
-        for descriptor in printed:
-            os.close(descriptor)
+        end(ours, printed)
+        for server in alone:
+            server.close()
+
+
+def end(control: socket.socket, printed: Sequence[int]) -> None:
+    """Wait until a warden has ended, and the ranks before it."""
+    with contextlib.suppress(OSError):
+        control.shutdown(socket.SHUT_WR)
+        control.settimeout(END_S)
+        while control.recv(1 << 16):
+            pass
+    control.close()
+    for descriptor in printed:
+        os.close(descriptor)
 
 
 def printed_file(rank: int) -> int:

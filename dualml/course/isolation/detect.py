@@ -1,12 +1,16 @@
-"""What a machine allows of walls."""
+"""What a machine allows of walls around students' code."""
 
 from __future__ import annotations
 
 import os
 import sys
 from dataclasses import dataclass
+from typing import Literal
 
-#: ``auto``, ``on`` (walls, or nothing is judged) or ``off``.
+from dualml.errors import UserError
+
+Kind = Literal["namespaces", "bubblewrap", "none"]
+#: Names the kind of walls, or ``auto``, the default: namespaces, else bubblewrap, else none.
 SWITCH = "DUALML_ISOLATION"
 
 
@@ -15,21 +19,42 @@ class Isolation:
     """What is around students' code.
 
     Attributes:
-        walls: whether there are any.
+        kind: who puts the walls up: ``namespaces``, we ourselves, by system calls, which takes
+            milliseconds; ``bubblewrap``, that program, where the system lets nobody else, which
+            starts the framework anew for every check; ``none``.
         why: why there are none.
     """
 
-    walls: bool
+    kind: Kind
     why: str = ""
 
+    @property
+    def walls(self) -> bool:
+        return self.kind != "none"
 
-WALLS = Isolation(True)
+
+WALLS = Isolation("namespaces")
 
 
-def wanted(isolated: bool | None = None) -> Isolation:
-    """Return what is asked for: by the caller, else by the variable, else walls on Linux."""
-    if isolated is False or (isolated is None and os.environ.get(SWITCH) == "off"):
-        return Isolation(False, "as asked for")
+def candidates(isolated: bool | None = None) -> list[Isolation]:
+    """Return what is to be tried, the best first: as the caller asks, else as the variable does.
+
+    Raises:
+        UserError: the variable has another value.
+    """
+    wanted = "none" if isolated is False else os.environ.get(SWITCH, "auto")
+    if isolated and wanted == "none":
+        wanted = "auto"
+    if wanted == "none":
+        return [Isolation("none", "as asked for")]
     if sys.platform != "linux":
-        return Isolation(False, f"{sys.platform} has no namespaces")
-    return WALLS
+        return [Isolation("none", f"{sys.platform} has no namespaces")]
+    kinds: dict[str, list[Isolation]] = {
+        "namespaces": [WALLS],
+        "bubblewrap": [Isolation("bubblewrap")],
+        "auto": [WALLS, Isolation("bubblewrap")],
+    }
+    if wanted not in kinds:
+        raise UserError(f"{SWITCH} must be auto, none, {' or '.join(list(kinds)[:2])}; "
+                        f"received {wanted!r}")  # fmt: skip
+    return kinds[wanted]

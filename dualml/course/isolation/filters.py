@@ -51,6 +51,9 @@ REFUSED: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 #: The C library takes `clone` where there is no `clone3`, whose flags a filter cannot read.
 CLONE, CLONE3 = (56, 220), (435, 435)
+#: Signals: a process may send them to itself.
+SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
+           "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
 THREAD = 0x00010000  # CLONE_THREAD
 SOCKET = (41, 198)
 #: Families of sockets that ranks with a network of their own need: IPv4, IPv6, and the one by which
@@ -63,8 +66,10 @@ ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENT_AT = 0, 4, 16
 #: Numbers of the x32 calls of x86-64 begin here.
 X32 = 0x40000000
-#: Rights of landlock's first version by which something is changed: all but reading and executing.
-CHANGES = 0x1FFF & ~0b1101
+#: Rights of landlock's first version: all, and those by which a folder is read and run.
+EVERYTHING, READING = 0x1FFF, 0b1101
+#: Those of them that a file can have: run, write, read.
+OF_FILES = 0b111
 BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 
 
@@ -79,7 +84,7 @@ def filter_system_calls(network: bool) -> bool:
     """
     if MACHINE not in ARCHITECTURES:
         return False
-    program = compiled(network)
+    program = compiled(network, os.getpid())
     code = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
     whole = ctypes.create_string_buffer(
         struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
@@ -93,8 +98,8 @@ def filter_system_calls(network: bool) -> bool:
     return True
 
 
-def compiled(network: bool) -> list[bytes]:
-    """The program of the filter, one instruction of eight bytes each."""
+def compiled(network: bool, own: int) -> list[bytes]:
+    """Return the program of the filter for the process ``own``, instructions of eight bytes."""
     column, architecture = ARCHITECTURES[MACHINE]
     refuse, absent = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
     program = [
@@ -104,6 +109,12 @@ def compiled(network: bool) -> list[bytes]:
     for numbers in REFUSED.values():
         if numbers[column] >= 0:
             program += [step(EQUAL, numbers[column], 0, 1), step(RETURN, refuse)]
+    for name, numbers in SIGNALS.items():
+        whom = own if name != "tkill" else -1  # of a thread nobody knows whose it is
+        program += [
+            step(EQUAL, numbers[column], 0, 4), step(LOAD, ARGUMENT_AT), step(EQUAL, whom, 1, 0),
+            step(RETURN, refuse), step(RETURN, ALLOW),
+        ]  # fmt: skip
     program += [step(EQUAL, CLONE3[column], 0, 1), step(RETURN, absent)]
     program += [
         step(EQUAL, CLONE[column], 0, 4), step(LOAD, ARGUMENT_AT), step(BITS, THREAD, 1, 0),
@@ -117,26 +128,35 @@ def compiled(network: bool) -> list[bytes]:
 
 
 def step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    return struct.pack("HBBI", code, then, otherwise, value)
+    return struct.pack("HBBI", code, then, otherwise, value & 0xFFFFFFFF)
 
 
-def confine_changes(folders: Sequence[str]) -> bool:
-    """Let files be changed below these folders alone (landlock); needs ``NO_NEW_PRIVS``.
+def confine_files(own: Sequence[str], shown: Sequence[str]) -> bool:
+    """Let this process read what is ``shown`` and change what is its ``own``, and nothing else
+    (landlock); needs ``NO_NEW_PRIVS``.
 
     Returns:
         whether the kernel can, since Linux 5.13 where it is switched on.
     """
     with contextlib.suppress(OSError):
-        rights = (ctypes.c_uint64 * 1)(CHANGES)
+        rights = (ctypes.c_uint64 * 1)(EVERYTHING)
         rules = syscall("landlock_create_ruleset", LANDLOCK_CREATE, ctypes.byref(rights), 8, 0)
         try:
-            for folder in folders:
-                place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-                rule = ctypes.create_string_buffer(struct.pack("=Qi", CHANGES, place))
-                syscall("landlock_add_rule", LANDLOCK_ADD, rules, BENEATH, ctypes.byref(rule), 0)
-                os.close(place)
+            for path in (*own, *shown):
+                allow_beneath(rules, path, EVERYTHING if path in own else READING)
             syscall("landlock_restrict_self", LANDLOCK_RESTRICT, rules, 0)
         finally:
             os.close(rules)
         return True
     return False
+
+
+def allow_beneath(rules: int, path: str, rights: int) -> None:
+    """Add a path to the rules of landlock."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rights &= EVERYTHING if os.path.isdir(path) else OF_FILES
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
+        syscall("landlock_add_rule", LANDLOCK_ADD, rules, BENEATH, ctypes.byref(rule), 0)
+    finally:
+        os.close(place)

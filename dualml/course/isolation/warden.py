@@ -45,14 +45,20 @@ class Walls:
     Args:
         holding: what their root is made of; None: there are no walls.
         network: whether the ranks can reach one another over a loopback interface of their own.
+        inside: whether bubblewrap has put them up around this process already.
         mapped: a pipe over which the server is asked to map the users of the new namespace: a byte
             is written, a byte is read.
     """
 
     def __init__(
-        self, holding: root.Contents | None, network: bool, mapped: tuple[int, int]
+        self,
+        holding: root.Contents | None,
+        network: bool,
+        inside: bool,
+        mapped: tuple[int, int],
     ) -> None:
         self.holding, self.network, self.mapped = holding, network, mapped
+        self.inside = inside
         self.up, self.home = holding is not None, Path(root.HOME)
         self.taken = limits.address_space()  # behind the walls nothing tells
 
@@ -64,6 +70,7 @@ class Walls:
         """
         if self.holding is None:
             self.home = Path(tempfile.mkdtemp(prefix="dualml-"))
+        if self.holding is None or self.inside:
             return
         uid, gid = os.geteuid(), os.getegid()
         if uid == 0:  # root builds the root as it is, and is nobody afterwards
@@ -91,18 +98,25 @@ class Walls:
         if not self.up:
             limits.limit(seconds, self.taken)
             return
-        alone = syscalls.NEWNS | syscalls.NEWIPC
-        syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
-        root.make_home()
+        if not self.inside:
+            alone = syscalls.NEWNS | syscalls.NEWIPC
+            syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
+            root.make_home()
         limits.limit(seconds, self.taken, walls=True)
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
 
-    def seal(self) -> None:
-        """Refuse this process what is left to be refused; its files are in place."""
-        if self.up:
-            filters.confine_changes([root.HOME, "/dev"])
-            filters.filter_system_calls(self.network)
+    def home_of(self, rank: int) -> Path:
+        """Return the folder of a rank: where its own file system is, or below what they share."""
+        return self.home if self.up and not self.inside else self.home / str(rank)
+
+    def seal(self, home: Path) -> None:
+        """Refuse this process what is left to be refused; its files are in ``home``."""
+        if self.holding is None:
+            return
+        shown = [path for path in self.holding.shown if os.path.exists(path)]
+        filters.confine_files([str(home), "/dev"], shown)
+        filters.filter_system_calls(self.network)
 
     def remove(self) -> None:
         if not self.up:
@@ -289,7 +303,7 @@ def be_rank(
     on_death_of_parent(signal.SIGKILL)
     try:
         walls.enter(float(job["total"]))
-        home = walls.home if walls.up else walls.home / str(job["rank"])
+        home = walls.home_of(int(job["rank"]))
         home.mkdir(exist_ok=True)
         for name, content in files.items():
             place = home / name
@@ -297,7 +311,7 @@ def be_rank(
             place.write_bytes(content)
         os.chdir(home)
         redirect(printed[int(job["rank"])], door)
-        walls.seal()
+        walls.seal(home)
         student = Student(job, home, door)
         student.prepare()
         student.serve()

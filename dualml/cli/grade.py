@@ -1,0 +1,158 @@
+"""``dualml grade``: what a class handed in, judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.cli import complete
+from dualml.cli.course import COURSE_BACKEND, installed, machine_faults
+from dualml.cli.options import LANG, AsJson
+from dualml.cli.output import complain, print_json
+from dualml.errors import UserError, nearest
+from dualml.words import Words
+
+if TYPE_CHECKING:
+    from dualml.course.exercise import File
+    from dualml.course.grading.request import Request
+    from dualml.course.grading.submissions import Submission
+    from dualml.course.isolation.detect import Isolation
+
+#: Exit code where the machine could not grade some submissions.
+NOT_GRADED = 1
+
+
+def grade(
+    folder: Annotated[Path, typer.Argument()],
+    secret: Annotated[str | None, typer.Option("--secret")] = None,
+    secret_file: Annotated[Path | None, typer.Option("--secret-file")] = None,
+    out: Path = Path("grades"),
+    lab: Annotated[str, typer.Option(autocompletion=complete.exercises)] = "lab1",
+    backend: Annotated[str, COURSE_BACKEND] = "both",
+    rubric: Path | None = None,
+    jobs: Annotated[int | None, typer.Option(min=1, max=64)] = None,
+    unisolated: Annotated[bool, typer.Option("--unisolated")] = False,
+    json: AsJson = False,
+    lang: Annotated[str, LANG] = "en",
+) -> None:
+    """Judge what a class handed in, with secret draws: points, pages, an overview."""
+    from dualml.course.grading import grade as grading
+    from dualml.course.grading import rubric as rubrics
+    from dualml.course.grading.finish import finish
+    from dualml.course.grading.secret import read_secret
+    from dualml.course.grading.submissions import submissions
+    from dualml.course.labs import lab as lab_of
+    from dualml.course.workspace import BACKENDS
+    from dualml.course.workspace import chosen as files_of
+    from dualml.machine import usable_cores
+
+    words, exercises, warnings = Words(lang), lab_of(lab), list[str]()
+    if backend not in BACKENDS:
+        raise UserError(f"unknown --backend {backend!r}{nearest(backend, BACKENDS)}")
+    text = read_secret(
+        secret,
+        secret_file,
+        lambda: str(typer.prompt(words("grade.no_secret"), hide_input=True, err=True)),
+        lambda kind, path: warnings.append(words(f"grade.secret_{kind}", path=path)),
+    )
+    files = files_of(exercises, BACKENDS[backend])
+    installed(files)
+    around = isolation_for(files, unisolated, words)
+    points = rubrics.read(rubric, exercises)
+    request = grading.Request(exercises, files, text, points, lang, out, around)
+    apart(folder, out)
+    found, others = submissions(folder, out)
+    for warning in warnings:
+        complain(warning)
+    out.mkdir(parents=True, exist_ok=True)
+    results = graded(request, found, jobs or usable_cores(), words, quiet=json)
+    written, unwritten = finish(request, results, words)
+    if json:
+        students = {s: {k: r[k] for k in ("points", "most", "refused", "not_graded")}
+                    for s, r in results.items()}  # fmt: skip
+        answer = {"lab": lab, "out": str(out), "isolation": around.kind, "students": students,
+                  "passed_over": others}  # fmt: skip
+        print_json(answer, "grade")
+    else:
+        show_class(results, others, written, words)
+    left = sum(result["points"] is None for result in results.values())
+    if left:
+        complain(words("grade.left", n=left, of=len(results)))
+    if unwritten:
+        why = "; ".join(dict.fromkeys(unwritten.values()))
+        complain(words("grade.unwritten", names=list(unwritten), why=why))
+    if left or unwritten:
+        raise typer.Exit(NOT_GRADED)
+
+
+def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isolation:
+    """Return what is put around the code of a class.
+
+    Raises:
+        UserError: the machine has no walls, and nobody has said that it goes without.
+    """
+    from dualml.course.isolation.client import available
+    from dualml.course.isolation.detect import Isolation
+
+    if unisolated:
+        return Isolation("none", "as asked for")
+    for file in files:
+        with machine_faults(file):
+            around = available(file.backend)
+        if not around.walls:
+            raise UserError(words("grade.no_walls", why=around.why))
+    return around
+
+
+def apart(folder: Path, out: Path) -> None:
+    """Refuse to write results into submissions, and to take results for submissions."""
+    here, there = folder.resolve(), out.resolve()
+    if here == there:
+        raise UserError(f"--out must be another folder than the submissions': {out}")
+    if here in there.parents and here != there.parent:
+        raise UserError(f"--out must not lie inside of a submission: {out}")
+    if there / "students" in (here, *here.parents):
+        raise UserError(f"{folder} is where --out {out} has its results; name another folder")
+
+
+def graded(
+    request: Request, found: Sequence[Submission], jobs: int, words: Words, *, quiet: bool
+) -> dict[str, dict[str, Any]]:
+    """The result of every student, with a bar while they are judged."""
+    from dualml.course.grading.grade import grade as grade_class
+    from dualml.session.progress import working
+
+    said, over = words("grade.grading"), [0]
+    with working(said, quiet=quiet) as update:
+
+        def done(student: str, again: bool) -> None:
+            over[0] += 1
+            update(f"{said} {over[0]}/{len(found)} {student}")
+
+        update(f"{said} 0/{len(found)}")
+        try:
+            return grade_class(request, found, jobs, done)
+        except KeyboardInterrupt:
+            complain(words("grade.interrupted", n=over[0], of=len(found)))
+            raise
+
+
+def show_class(
+    results: Mapping[str, Mapping[str, Any]], others: Sequence[str], written: Sequence[Path],
+    words: Words,
+) -> None:  # fmt: skip
+    """Who was not judged and why, how many were, and where the results are."""
+    from dualml.course.grading.tables import state_of
+
+    for student, result in results.items():
+        if said := state_of(result, words):
+            typer.echo(f"{student}: {said}")
+    if others:
+        typer.echo(words("grade.passed_over", names=others))
+    graded = sum(result["points"] is not None for result in results.values())
+    typer.echo(words("grade.graded", n=graded))
+    for path in written:
+        typer.echo(str(path))

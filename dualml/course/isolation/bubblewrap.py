@@ -1,0 +1,74 @@
+"""Walls by bubblewrap, for systems on which it alone may make namespaces.
+
+Everything that works on a check is inside of them: a server that is started for it, and imports the
+framework first. Of dualml nothing is there but the files that this server has to import, which are
+no solutions. So the files of the framework's own optimizers can be read here, not used.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from dualml.course.isolation.root import HOME, Contents
+from dualml.launch.process import IMPORT_S
+from dualml.machine import python
+
+#: Prints what `contents` finds and the files of dualml that are imported, as JSON.
+DESCRIBE = """
+import importlib, json, os, sys
+from dualml.course.isolation import server
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+from dualml.course.isolation.root import HIDDEN, contents
+ours = [m.__file__ for n, m in sys.modules.items() if n.split(".")[0].startswith("dualml")]
+whole = contents()
+hidden = [path for path in whole.hidden if HIDDEN.fullmatch(os.path.basename(path))]
+print(json.dumps([whole.shown, whole.links, hidden, sorted(filter(None, ours))]))
+"""
+
+
+def command(modules: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the words of bubblewrap before those of the server.
+
+    Raises:
+        OSError: bubblewrap is not installed, or its contents cannot be found out.
+    """
+    program = shutil.which("bwrap")
+    if program is None:
+        raise OSError("bubblewrap is not installed")
+    holding, ours = describe(tuple(modules), tuple(sorted(environ.items())))
+    words = [program, "--unshare-all", "--die-with-parent", "--dev", "/dev"]
+    if os.geteuid() == 0:
+        words += ["--uid", "65534", "--gid", "65534"]
+    for path in holding.shown:
+        words += ["--ro-bind", path, path]
+    for path, target in holding.links:
+        words += ["--symlink", target, path]
+    for path in holding.hidden:
+        words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", os.devnull, path]
+    for path in ours:
+        words += ["--ro-bind", path, path]
+    for path in holding.hidden:
+        words += ["--remount-ro", path] if os.path.isdir(path) else []
+    return [*words, "--tmpfs", HOME, "--dir", "/tmp", "--chdir", "/", "--"]
+
+
+@functools.cache
+def describe(
+    modules: tuple[str, ...], environ: tuple[tuple[str, str], ...]
+) -> tuple[Contents, list[str]]:
+    """Return the contents of the root, and the files of dualml that the server imports."""
+    try:
+        done = subprocess.run(
+            [*python("-c", DESCRIBE), *modules], env=dict(environ), stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=IMPORT_S, check=True,
+        )  # fmt: skip
+        shown, links, hidden, ours = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise OSError(f"what a check needs cannot be found out: {error}") from None
+    return Contents(shown, [(path, target) for path, target in links], hidden), ours
