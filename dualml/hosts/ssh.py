@@ -16,7 +16,8 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.hosts.file import Host, Hosts
-from dualml.launch.hub import LEAVE_S, differing
+from dualml.launch.greeting import differing
+from dualml.launch.hub import LEAVE_S
 from dualml.launch.supervise import end, last_lines
 from dualml.machine import bounded, python
 from dualml.version import __version__
