@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -34,7 +39,7 @@ pytestmark = [
 ]
 
 
-def said(code: Sequence[str], folder: Path, **options: float) -> str:
+def said(code: Sequence[str], folder: Path, **options: Any) -> str:
     """What the code raises when the student's function is called first."""
     text = source(EXERCISE)
     assert text.count(LINE) == 1
@@ -47,8 +52,8 @@ def said(code: Sequence[str], folder: Path, **options: float) -> str:
     return f"{trouble.kind}: {trouble.message}" if trouble else "nothing"
 
 
-def judged(path: Path, **options: float) -> Checked:
-    return check(EXERCISE, path, 3, isolation=detect.WALLS, **options)  # type: ignore[arg-type]
+def judged(path: Path, **options: Any) -> Checked:
+    return check(EXERCISE, path, 3, **{"isolation": detect.WALLS, **options})
 
 
 def shown(expression: str) -> list[str]:
@@ -194,6 +199,73 @@ def test_a_class_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path) ->
     others = [j for j in judgements if j.requirement.target != target]
     assert others
     assert all(j.status == "met" for j in others)
+
+
+# --- other kinds of machines ------------------------------------------------------------------
+
+
+def other_user(*words: str) -> list[str]:
+    """The words that run a command as a user without rights, in a namespace of users."""
+    return ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", "1000", "--gid", "1000",
+            *words, "--"]  # fmt: skip
+
+
+@cache
+def bubblewrap() -> str:
+    """Why bubblewrap cannot be tried here; an empty text where it can."""
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed"
+    done = subprocess.run([*other_user(), "true"], capture_output=True, text=True, check=False)
+    return done.stderr.strip()
+
+
+needs_bubblewrap = pytest.mark.skipif(bool(bubblewrap()), reason=bubblewrap())
+KIND = "from dualml.course.isolation.client import available as a; print(a('').kind, a('').why)"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(("words", "variables", "kind"), [
+    ((), {}, "namespaces"),
+    (("--disable-userns",), {}, "none user namespaces are not allowed"),
+    ((), {"DUALML_ISOLATION": "bubblewrap"}, "bubblewrap"),
+    ((), {"DUALML_ISOLATION": "none"}, "none as asked for"),
+])  # fmt: skip
+def test_what_a_user_without_rights_gets(
+    words: tuple[str, ...], variables: dict[str, str], kind: str
+) -> None:
+    done = subprocess.run([*other_user(*words), sys.executable, "-P", "-c", KIND], text=True,
+                          env=os.environ | variables, capture_output=True, check=True)  # fmt: skip
+    assert done.stdout.startswith(kind), done.stdout
+
+
+@needs_bubblewrap
+def test_a_right_solution_is_right_in_bubblewrap_and_sees_nothing(tmp_path: Path) -> None:
+    around = detect.Isolation("bubblewrap")
+    path = tmp_path / EXERCISE.name
+    path.write_text(source(EXERCISE), "utf-8")
+    assert check(EXERCISE, path, 3, isolation=around).met
+    for code in ("os.listdir('/root')", "os.listdir('/proc')", f"os.listdir({str(tmp_path)!r})",
+                 "open('/home/student/1/x')"):  # fmt: skip
+        told = said(shown(code), tmp_path, isolation=around)
+        assert told.split(":")[0] in ("FileNotFoundError", "PermissionError"), told
+    told = said([OFF + "os.fork()"], tmp_path, isolation=around)
+    assert told.startswith("PermissionError"), told
+
+
+@needs_bubblewrap
+def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: Path) -> None:
+    (tmp_path / "class" / "ann").mkdir(parents=True)
+    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
+    (tmp_path / "secret").write_text("a long secret of this class")
+    grade = [sys.executable, "-P", "-m", "dualml", "grade", str(tmp_path / "class"), "--lab",
+             "lab3", "--backend", "torch", "--out", str(tmp_path / "out"),
+             "--secret-file", str(tmp_path / "secret")]  # fmt: skip
+    around = other_user("--disable-userns")
+    done = subprocess.run([*around, *grade], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--unisolated" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out" / "grades.csv").exists()
 
 
 def test_the_filter_is_one_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "
           "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
 #: Seconds in which walls are up, and in which a message of the warden comes once it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
+LOST = "the process that looks after the ranks is lost"
 #: Bytes of a server's answer.
 ANSWER = 4096
 
@@ -158,11 +159,18 @@ class Cell:
         files: Mapping[str, Any],
         calls: Sequence[tuple[Header, Arrays]],
     ) -> None:
-        """Say what is to be done."""
+        """Say what is to be done.
+
+        Raises:
+            NotJudged: nobody takes it.
+        """
         self.control.settimeout(MESSAGE_S)
-        send(self.control, {**job, "calls": len(calls)}, files)
-        for header, arrays in calls:
-            send(self.control, header, arrays)
+        try:
+            send(self.control, {**job, "calls": len(calls)}, files)
+            for header, arrays in calls:
+                send(self.control, header, arrays)
+        except OSError as error:
+            raise NotJudged(f"{LOST}: {error}") from None
 
     def messages(
         self, seconds: float, over: Callable[[], bool]
@@ -179,15 +187,14 @@ class Cell:
         while not over():
             if not select.select([self.control], [], [], POLL_S)[0]:
                 if time.monotonic() > deadline:
-                    raise NotJudged(f"the process that looks after the ranks said nothing for "
-                                    f"{seconds:g} s")  # fmt: skip
+                    raise NotJudged(f"{LOST}: silent for {seconds:g} s")
                 continue
             try:
                 header, arrays = receive(self.control, MESSAGE_S)
             except ConnectionError:
                 return
             except (OSError, ValueError) as error:
-                raise NotJudged(f"the process that looks after the ranks: {error}") from None
+                raise NotJudged(f"{LOST}: {error}") from None
             if header.get("event") == "failed":
                 raise NotJudged(str(header.get("why")))
             yield header, arrays
@@ -232,7 +239,7 @@ def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) 
         except (OSError, ValueError) as error:
             raise NotJudged(f"checks cannot be started: {error}") from None
         if first.get("event") == "no walls":
-            raise OSError(str(first.get("why")))
+            raise OSError(f"user namespaces are not allowed: {first.get('why')}")
         yield Cell(ours, printed)
     finally:
         end(ours, printed)

@@ -1,0 +1,133 @@
+"""What the walls around students' code cost, and how soon a mistake is told.
+
+    python benchmarks/isolation.py [--times 9] [--json FILE]
+
+With and without walls in turn, in one process, with servers that are warm; medians and the ratio
+of pairs. Quiet machine: nothing else may run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dualml.course.check import check
+from dualml.course.exercise import File
+from dualml.course.grading.grade import grade
+from dualml.course.grading.request import Request
+from dualml.course.grading.rubric import Rubric
+from dualml.course.grading.submissions import submissions
+from dualml.course.isolation.detect import WALLS, Isolation
+from dualml.course.labs import file, lab
+from dualml.course.workspace import source
+
+OPEN = Isolation("none", "as asked for")
+#: Students of a class, each with a right solution.
+CLASS = 12
+GATHER = "g = self.comm.reduce_scatter(gradient) / self.comm.size"
+MEAN = "m.mul_(beta1).add_((1 - beta1) * g)"
+#: What is told of which mistake: file, line, what stands there instead.
+MISTAKES = {
+    "a mistake without a name, lab 1": ("optim_torch", MEAN, MEAN.replace("* g)", "* g * 1.1)")),
+    "an exception on one rank": ("zero_torch", GATHER, "if self.comm.rank: raise KeyError(0)"),
+    "a deadlock: a rank that leaves": ("zero_torch", GATHER, "if self.comm.rank: return"),
+    "a deadlock: ranks that ask for different things": (
+        "zero_torch", GATHER, "if self.comm.rank: self.comm.all_gather(gradient)"),
+}  # fmt: skip
+
+
+def timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def pairs(times: int, work: Callable[[Isolation], Any]) -> dict[str, float]:
+    """Medians with and without walls, taken in turn, and of the differences and ratios."""
+    for around in (WALLS, OPEN):
+        work(around)  # the servers start
+    rows = [(timed(lambda: work(WALLS)), timed(lambda: work(OPEN))) for _ in range(times)]
+    walled, bare = zip(*rows, strict=True)
+    return {
+        "walls_s": median(walled), "without_s": median(bare),
+        "more_ms": 1e3 * median(a - b for a, b in rows), "ratio": median(a / b for a, b in rows),
+    }  # fmt: skip
+
+
+def one_check(folder: Path, exercise: File, around: Isolation) -> None:
+    checked = check(exercise, folder / exercise.name, 5, isolation=around)
+    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+
+
+def one_class(folder: Path, around: Isolation) -> None:
+    """Grade a class, two at a time."""
+    exercises = lab("lab1")
+    files = [f for f in exercises.files if f.backend == "torch"]
+    with tempfile.TemporaryDirectory() as out:
+        request = Request(exercises, files, "secret", Rubric(), "en", Path(out), around,
+                          threading.Event())  # fmt: skip
+        found, _ = submissions(folder, Path(out))
+        results = grade(request, found, 2)
+    assert all(r["points"] == r["most"] for r in results.values())
+
+
+def told(name: str, old: str, new: str) -> float:
+    """Seconds until a check has said what it says."""
+    exercise, text = file(name)[1], source(file(name)[1])
+    assert text.count(old) == 1
+    indent = text[: text.index(old)].rpartition("\n")[2]
+    changed = new if old in (MEAN,) else f"{new}\n{indent}{old}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / exercise.name
+        path.write_text(text.replace(old, changed), "utf-8")
+        return timed(lambda: check(exercise, path, 5, isolation=WALLS))
+
+
+def measure(times: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        home = Path(temporary)
+        for name in ("optim_torch", "optim_ms"):
+            exercise = file(name)[1]
+            (home / exercise.name).write_text(source(exercise), "utf-8")
+            label = f"a check of lab 1, {exercise.backend}"
+            found[label] = pairs(times, lambda around, e=exercise: one_check(home, e, around))
+        exercise = file("optim_torch")[1]
+        for student in range(CLASS):
+            place = home / "class" / f"s{student:02d}"
+            place.mkdir(parents=True)
+            (place / exercise.name).write_text(source(exercise), "utf-8")
+        label = f"a class of {CLASS}, torch"
+        found[label] = pairs(max(3, times // 3), lambda around: one_class(home / "class", around))
+    return {
+        "isolation": found,
+        "told_s": {name: median(told(*how) for _ in range(3)) for name, how in MISTAKES.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=9)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    found = measure(arguments.times)
+    print("| | with walls | without | more | ratio |\n|---|---:|---:|---:|---:|")
+    for name, row in found["isolation"].items():
+        print(f"| {name} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
+              f"| {row['more_ms']:.0f} ms | {row['ratio']:.3f} |")  # fmt: skip
+    print("\n| told | after |\n|---|---:|")
+    for name, seconds in found["told_s"].items():
+        print(f"| {name} | {seconds:.1f} s |")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
