@@ -112,7 +112,7 @@ def judged(
     """Each file, with a bar while it is run."""
     from dualml.course.check import absent
     from dualml.course.check import check as check_file
-    from dualml.course.isolation.client import available
+    from dualml.course.isolation.client import find_isolation
     from dualml.session.progress import working
 
     told = False
@@ -125,7 +125,7 @@ def judged(
             continue
         said = words("course.checking", file=file.name)
         with machine_faults(file):
-            around = available(file.backend)
+            around = find_isolation(file.backend)
         if not around.walls and not told:
             complain(words("course.no_walls", why=around.why))
             told = True

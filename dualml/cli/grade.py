@@ -94,14 +94,14 @@ def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isol
     Raises:
         UserError: the machine has no walls, and nobody has said that it goes without.
     """
-    from dualml.course.isolation.client import available
+    from dualml.course.isolation.client import find_isolation
     from dualml.course.isolation.detect import Isolation
 
     if unisolated:
         return Isolation("none", "as asked for")
     for file in files:
         with machine_faults(file):
-            around = available(file.backend)
+            around = find_isolation(file.backend)
         if not around.walls:
             raise UserError(words("grade.no_walls", why=around.why))
     return around

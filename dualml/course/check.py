@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dualml.course.exercise import RIGHT, Answer, Call, File, Flags, Requirement, Trouble
-from dualml.course.isolation.client import available
+from dualml.course.isolation.client import find_isolation
 from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
@@ -88,7 +88,7 @@ def check(
         count[0] = min(count[0] + 1, len(asked))  # some are asked twice
         done(count[0], len(asked))
 
-    around = isolation or available(file.backend)
+    around = isolation or find_isolation(file.backend)
     sandbox = Sandbox(file, path, seconds, over, around)
     answers = sandbox.answers([call for _, call in asked], one)
     judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))

@@ -24,7 +24,7 @@ OWN_MODULE = re.compile(
     r"(torch\.optim|mindspore\.(nn|mint|experimental)\.optim)\.(?!optimizer|lr_scheduler|swa_utils)\w+"
 )
 #: The file that code which refuses to work is said to be in.
-GUTTED = "<ready-made>"
+DISABLED = "<ready-made>"
 #: Events that start a process, end another one, reach a network, or look into memory.
 REFUSED = {
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill",
@@ -175,7 +175,7 @@ def above(count: int) -> FrameType | None:
         return None
 
 
-def gut(names: Sequence[str]) -> None:
+def disable_ready_made(names: Sequence[str]) -> None:
     """Let the classes and functions of these dotted names, where they are, refuse to work.
 
     Their code is replaced in place, so that it is gone for whoever holds them, by whatever name; so
@@ -189,39 +189,39 @@ def gut(names: Sequence[str]) -> None:
         if found is None:
             continue
         if isinstance(found, type):
-            gut_class(found, dotted)
-            found.__init__ = stopped(dotted)  # type: ignore[misc]
+            disable_class(found, dotted)
+            found.__init__ = make_refusal(dotted)  # type: ignore[misc]
         elif isinstance(found, FunctionType):
-            gut_function(found, dotted)
+            disable_function(found, dotted)
         else:
-            setattr(holder, name, stopped(dotted))
+            setattr(holder, name, make_refusal(dotted))
         module = getattr(found, "__module__", None) or ""
         if OWN_MODULE.fullmatch(module):
             for value in list(vars(sys.modules[module]).values()):
                 if getattr(value, "__module__", None) != module:
                     continue
                 if isinstance(value, type):
-                    gut_class(value, dotted)
+                    disable_class(value, dotted)
                 elif isinstance(value, FunctionType):
-                    gut_function(value, dotted)
+                    disable_function(value, dotted)
 
 
-def gut_class(found: type, dotted: str) -> None:
+def disable_class(found: type, dotted: str) -> None:
     """Replace the code of all methods of a class."""
     for value in list(vars(found).values()):
         value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         value = value.fget if isinstance(value, property) else value
         if isinstance(value, FunctionType):
-            gut_function(value, dotted)
+            disable_function(value, dotted)
 
 
-def gut_function(function: FunctionType, dotted: str) -> None:
+def disable_function(function: FunctionType, dotted: str) -> None:
     """Replace the code of a function, or, of a wrapper, whose code has to have its cells, that of
     the functions in them."""
     pending, seen = [function], set[int]()
     while pending:
         function = pending.pop()
-        if id(function) in seen or function.__code__.co_filename == GUTTED:
+        if id(function) in seen or function.__code__.co_filename == DISABLED:
             continue
         seen.add(id(function))
         if function.__closure__ is None:
@@ -235,12 +235,12 @@ def gut_function(function: FunctionType, dotted: str) -> None:
 
 def replace_code(function: FunctionType, dotted: str) -> None:
     """Let a function refuse to work."""
-    code = compile(f"def f(*a, **k): _refuse_ready_made({dotted!r})", GUTTED, "exec")
+    code = compile(f"def f(*a, **k): _refuse_ready_made({dotted!r})", DISABLED, "exec")
     function.__globals__["_refuse_ready_made"] = refuse_ready_made
     function.__code__ = next(c for c in code.co_consts if isinstance(c, CodeType))
 
 
-def stopped(dotted: str) -> Any:
+def make_refusal(dotted: str) -> Any:
     """Return a function that refuses to do what ``dotted`` does."""
 
     def stop(*arguments: Any, **options: Any) -> None:

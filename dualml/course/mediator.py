@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import os
 import select
 import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from dualml.course.clock import Clock
-from dualml.course.collectives import EXCHANGE, Ask, compute, mismatch, read_ask
-from dualml.course.frames import Arrays, Stream, encode, plain_text
+from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
+from dualml.course.frames import Arrays, encode, plain_text
+from dualml.course.member import Member, Trouble
 from dualml.course.tally import Tally, allowed_in
 from dualml.messages import Header, number_of, seconds_of, text_of
 
@@ -28,41 +27,6 @@ TAKE_S = 5.0
 READ = 1 << 18
 #: Collectives and exchanges of one call, far more than an exercise needs.
 MOST_ASKS = 20_000
-
-
-@dataclass
-class Trouble:
-    """How a call ended on a rank; as `dualml.course.exercise.Trouble`, without its file."""
-
-    kind: str
-    message: str = ""
-    line: int = 0
-
-
-@dataclass
-class Member:
-    """One rank as the mediator sees it.
-
-    Attributes:
-        ask: what it waits for; None while it computes.
-        arrays, trouble: what came of the call.
-        gone: it has ended; ``why`` says how.
-    """
-
-    rank: int
-    door: socket.socket
-    stream: Stream = field(default_factory=Stream)
-    ask: Ask | None = None
-    asks: int = 0
-    number: int = -1
-    arrays: Arrays | None = None
-    trouble: Trouble | None = None
-    seconds: float = 0.0
-    gone: bool = False
-
-    @property
-    def over(self) -> bool:
-        return self.arrays is not None or self.trouble is not None
 
 
 class Mediator:
@@ -80,7 +44,7 @@ class Mediator:
         for member in self.members:
             member.door.setblocking(False)
             self.selector.register(member.door, selectors.EVENT_READ, member)
-        self.later: list[tuple[float, int, Callable[[], None]]] = []
+        self.scheduled: list[tuple[float, int, Callable[[], None]]] = []
         self.tally, self.clock = Tally(()), Clock({}, len(doors))
         self.sequence = 0
 
@@ -103,7 +67,7 @@ class Mediator:
         """
         options: dict[str, Any] = dict(header.get("options", {}))
         self.tally = Tally(allowed_in(str(header.get("kind", "")), options))
-        self.clock, self.sequence, self.later = Clock(options, len(self.members)), 0, []
+        self.clock, self.sequence, self.scheduled = Clock(options, len(self.members)), 0, []
         for member, own in zip(self.members, arrays, strict=True):
             member.ask = member.arrays = member.trouble = None
             member.number, member.asks = number, 0
@@ -111,21 +75,21 @@ class Mediator:
                 self.send(member, header, own)
         begin = time.monotonic()
         deadline, failed = begin + seconds, 0.0
-        while not all(member.over for member in self.members):
+        while not all(member.is_done for member in self.members):
             now = time.monotonic()
             if not failed and any(member.trouble for member in self.members):
                 failed = now
             if now >= (min(deadline, failed + PEERS_S) if failed else deadline):
-                self.give_up(seconds, bool(failed))
+                self.end_call(seconds, bool(failed))
                 break
-            self.wait(min(deadline - now, 0.2), owner)
+            self.poll(min(deadline - now, 0.2), owner)
             self.advance()
         return self.members
 
-    def give_up(self, seconds: float, failed: bool) -> None:
+    def end_call(self, seconds: float, failed: bool) -> None:
         """End a call that some ranks do not end."""
         for member in self.members:
-            if member.over:
+            if member.is_done:
                 continue
             if member.ask is not None or failed:
                 what = member.ask.name if member.ask else "the others"
@@ -134,11 +98,11 @@ class Mediator:
             else:
                 member.trouble = Trouble("timeout", f"{seconds:g} s")
 
-    def wait(self, seconds: float, owner: socket.socket | None) -> None:
+    def poll(self, seconds: float, owner: socket.socket | None) -> None:
         """Take in what the ranks say for at most so long, and do what is due."""
         now = time.monotonic()
-        if self.later:
-            seconds = min(seconds, max(0.0, self.later[0][0] - now))
+        if self.scheduled:
+            seconds = min(seconds, max(0.0, self.scheduled[0][0] - now))
         for key, _ in self.selector.select(max(0.0, seconds)):
             member: Member = key.data
             try:
@@ -149,42 +113,42 @@ class Mediator:
             except BlockingIOError:
                 continue
             except OSError:
-                self.lose(member, self.ended(member.rank))
+                self.drop_member(member, self.ended(member.rank))
                 continue
             except ValueError as error:
-                self.lose(member, f"sent what is no message: {plain_text(error)}")
+                self.drop_member(member, f"sent what is no message: {plain_text(error)}")
                 continue
             for header, arrays in messages:
-                self.take(member, header, arrays)
+                self.handle_message(member, header, arrays)
         if owner is not None and not is_open(owner):
             raise InterruptedError
-        while self.later and self.later[0][0] <= time.monotonic():
-            heapq.heappop(self.later)[2]()
+        while self.scheduled and self.scheduled[0][0] <= time.monotonic():
+            heapq.heappop(self.scheduled)[2]()
 
-    def at(self, due: float, action: Callable[[], None]) -> None:
+    def schedule(self, due: float, action: Callable[[], None]) -> None:
         """Do something later."""
-        heapq.heappush(self.later, (due, next(self.order), action))
+        heapq.heappush(self.scheduled, (due, next(self.order), action))
 
-    def lose(self, member: Member, why: str) -> None:
+    def drop_member(self, member: Member, why: str) -> None:
         """A rank has ended, or cannot be understood."""
-        if member.gone:
+        if member.is_gone:
             return
-        member.gone, member.ask = True, None
+        member.is_gone, member.ask = True, None
         self.selector.unregister(member.door)
         member.door.close()
-        if not member.over:
+        if not member.is_done:
             member.trouble = Trouble("died", why)
 
-    def take(self, member: Member, header: Header, arrays: Arrays) -> None:
+    def handle_message(self, member: Member, header: Header, arrays: Arrays) -> None:
         """One message of a rank; what is none of this call, or no message, ends it."""
         try:
-            if member.gone or number_of(header, "call", -1, 2**31) != member.number:
+            if member.is_gone or number_of(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
-            if member.over:
+            if member.is_done:
                 raise ValueError("a message after the answer")
             kind = text_of(header, "event", 20)
             if kind == "ask":
-                self.asked(member, header, arrays)
+                self.handle_ask(member, header, arrays)
             elif kind == "mark":
                 self.tally.mark(member.rank, text_of(header, "name", 40))
             elif kind == "answer":
@@ -197,9 +161,9 @@ class Mediator:
             else:
                 raise ValueError(f"an event that is called {kind!r}")
         except (ValueError, TypeError, OverflowError, KeyError) as error:
-            self.lose(member, f"sent what is no message: {plain_text(error)}")
+            self.drop_member(member, f"sent what is no message: {plain_text(error)}")
 
-    def asked(self, member: Member, header: Header, arrays: Arrays) -> None:
+    def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
         """A rank asks for a collective or an exchange."""
         member.asks += 1
         if member.ask is not None or member.asks > MOST_ASKS:
@@ -212,31 +176,31 @@ class Mediator:
             return
         late = self.clock.lateness(member.rank)
         if late:
-            self.at(time.monotonic() + late, lambda: setattr(member, "ask", ask))
+            self.schedule(time.monotonic() + late, lambda: setattr(member, "ask", ask))
         else:
             member.ask = ask
 
     def advance(self) -> None:
         """Answer what can be answered, and refuse what never can."""
-        while self.exchanged() or self.gathered():
+        while self.answer_exchanges() or self.answer_collective():
             pass
-        if self.later or any(m.ask is None and not m.over for m in self.members):
+        if self.scheduled or any(m.ask is None and not m.is_done for m in self.members):
             return  # somebody computes, and may ask for what the others wait for
         waiting = [m for m in self.members if m.ask is not None]
         missing = [m.rank for m in self.members if m.ask is None]
         if not missing and len({m.ask.signature for m in waiting if m.ask}) > 1:
-            listed = "; ".join(f"rank {m.rank}: {self.told(m)}" for m in waiting)
+            listed = "; ".join(f"rank {m.rank}: {self.describe_wait(m)}" for m in waiting)
             text = f"the ranks disagree on collective number {self.sequence + 1}: {listed}"
             for member in waiting:
                 self.refuse(member, "CommunicationError", text)
             return
         for member in waiting:
             assert member.ask is not None
-            whom = self.awaited(member, missing)
-            text = f"rank {member.rank} waited for {self.told(member)}; missing: {whom}"
+            whom = self.describe_missing(member, missing)
+            text = f"rank {member.rank} waited for {self.describe_wait(member)}; missing: {whom}"
             self.refuse(member, "CommunicationError", text)
 
-    def told(self, member: Member) -> str:
+    def describe_wait(self, member: Member) -> str:
         """What a rank waits for, in the words of an error."""
         assert member.ask is not None
         if member.ask.name != EXCHANGE:
@@ -244,14 +208,14 @@ class Mediator:
         sends, receives = sorted(member.ask.sends), sorted(member.ask.receive)
         return f"exchange to {sends} from {receives}"
 
-    def awaited(self, member: Member, missing: Sequence[int]) -> str:
+    def describe_missing(self, member: Member, missing: Sequence[int]) -> str:
         ask = member.ask
         assert ask is not None
         peers = sorted({*ask.sends, *ask.receive}) if ask.name == EXCHANGE else missing
         ranks = ", ".join(map(str, peers))
         return f"rank{'s' * (len(peers) != 1)} {ranks} of {len(self.members)}"
 
-    def gathered(self) -> bool:
+    def answer_collective(self) -> bool:
         """Answer a collective that all ranks have asked for alike."""
         asks = [m.ask for m in self.members if m.ask is not None and m.ask.name != EXCHANGE]
         if len(asks) < len(self.members) or len({ask.signature for ask in asks}) > 1:
@@ -265,17 +229,17 @@ class Mediator:
 
         def reply() -> None:
             for member, arrays in zip(self.members, results, strict=True):
-                if not member.over:
+                if not member.is_done:
                     self.send(member, {"reply": member.number}, arrays)
             self.clock.finish(asks[0])
 
         if seconds:
-            self.at(time.monotonic() + seconds, reply)
+            self.schedule(time.monotonic() + seconds, reply)
         else:
             reply()
         return True
 
-    def exchanged(self) -> bool:
+    def answer_exchanges(self) -> bool:
         """Answer the exchanges whose messages have all found the other end."""
         ready = {m.rank: m.ask for m in self.members if m.ask and m.ask.name == EXCHANGE}
         while True:  # who waits for somebody that is not ready is not ready either
@@ -312,13 +276,13 @@ class Mediator:
 
     def send(self, member: Member, header: Mapping[str, Any], arrays: Arrays) -> None:
         """Send to a rank, which may have ended or take nothing any more."""
-        if member.gone:
+        if member.is_gone:
             return
         try:
             member.door.settimeout(TAKE_S)
             member.door.sendall(b"".join(encode(header, arrays)))
         except OSError:
-            self.lose(member, self.ended(member.rank))
+            self.drop_member(member, self.ended(member.rank))
             return
         member.door.setblocking(False)
 
@@ -330,10 +294,3 @@ def is_open(door: socket.socket) -> bool:
     with contextlib.suppress(OSError):
         return bool(door.recv(1, socket.MSG_PEEK))
     return False
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    """Close descriptors, whether they are open or not."""
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualml.course.exercise import Answer, Arrays, Call, File, NotJudged, Trouble
 from dualml.course.forbidden import BANNED
-from dualml.course.isolation.client import cell, drive_of
+from dualml.course.isolation.client import drive_of, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import decoded, legible
 from dualml.messages import Header, number_of
@@ -62,8 +62,8 @@ class Sandbox:
         """
         out: dict[int, Answer] = {}
         hung: dict[str, Answer] = {}  # a function that never came back would not another time
-        for ranks, network in sorted({group_of(call) for call in calls}):
-            left = [n for n, call in enumerate(calls) if group_of(call) == (ranks, network)]
+        for ranks, network in sorted({group_key(call) for call in calls}):
+            left = [n for n, call in enumerate(calls) if group_key(call) == (ranks, network)]
             for _ in range(AGAIN):
                 out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung}
                 left = [n for n in left if n not in out]
@@ -72,7 +72,11 @@ class Sandbox:
                 attempted = self.attempt([calls[n] for n in left], ranks, network, done)
                 found = {left[n]: answer for n, answer in attempted.items()}
                 out |= found
-                hung |= {calls[n].target: a for n, a in found.items() if late(a) or waited(a)}
+                hung |= {
+                    calls[n].target: a
+                    for n, a in found.items()
+                    if is_timeout(a) or is_wait_timeout(a)
+                }
                 left = [n for n in left if n not in out]
             # Whatever ended so many calls of a function would have ended the others of it, too.
             ended = {calls[n].target: a for n, a in out.items() if a.trouble is not None}
@@ -85,11 +89,11 @@ class Sandbox:
     ) -> dict[int, Answer]:
         """Return what comes of the calls until one of them ends the processes."""
         found: dict[int, Answer] = {}
-        with cell(self.exercise.backend, ranks, self.isolation, network) as group:
+        with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
             group.begin(self.job(calls, ranks), self.files(), [message_of(call) for call in calls])
             for header, arrays in group.messages(SILENT_S, self.over):
                 number = number_of(header, "call", -1, len(calls) - 1)
-                answer = self.answer(header, arrays, ranks)
+                answer = self.read_answer(header, arrays, ranks)
                 if number < 0:
                     if answer.trouble is not None:
                         return dict.fromkeys(range(len(calls)), answer)
@@ -133,14 +137,14 @@ class Sandbox:
                 total += size
         return kept
 
-    def answer(self, header: Header, arrays: Mapping[str, Any], ranks: int) -> Answer:
+    def read_answer(self, header: Header, arrays: Mapping[str, Any], ranks: int) -> Answer:
         """Return what the warden says came of a call."""
         troubles = [
             Trouble(str(kind), str(message), "", int(line), "", int(rank))
             for rank, kind, message, line in header.get("troubles", [])
         ]
         if troubles:
-            return Answer(trouble=self.placed(min(troubles, key=steps_from_cause)))
+            return Answer(trouble=self.with_source_line(min(troubles, key=steps_from_cause)))
         by_rank: list[dict[str, Any]] = [{} for _ in range(ranks)]
         for name, a in arrays.items():
             rank, _, rest = name.partition("/")
@@ -148,14 +152,14 @@ class Sandbox:
         whole: list[Arrays] = list(by_rank)
         return Answer(whole, seconds=float(header.get("seconds", 0.0)))
 
-    def placed(self, trouble: Trouble) -> Trouble:
+    def with_source_line(self, trouble: Trouble) -> Trouble:
         """With the text of its line."""
         lines = legible(self.source).splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
         return replace(trouble, file=self.source.name, text=text)
 
 
-def group_of(call: Call) -> tuple[int, bool]:
+def group_key(call: Call) -> tuple[int, bool]:
     """Return how many ranks a call needs, and whether they need a network."""
     return call.ranks, call.kind in NETWORKED
 
@@ -176,11 +180,11 @@ def without_coding(text: str) -> str:
     return "\n".join(first)
 
 
-def late(answer: Answer) -> bool:
+def is_timeout(answer: Answer) -> bool:
     return answer.trouble is not None and answer.trouble.kind == "timeout"
 
 
-def waited(answer: Answer) -> bool:
+def is_wait_timeout(answer: Answer) -> bool:
     """Whether a rank waited for another one until its time was over."""
     trouble = answer.trouble
     return (

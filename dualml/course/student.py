@@ -66,15 +66,17 @@ class Student:
         sys.path.insert(0, str(self.home))  # of several files, one may import another
         sys.dont_write_bytecode = True
         if self.job["real"]:
-            self.comm = joined(self.job, self.home)
+            self.comm = join_ranks(self.job, self.home)
         elif self.job["comm"]:
             rank, size = self.job["rank"], self.job["size"]
             convert = self.drive.to_array, self.drive.to_tensor
             self.comm = Communicator(self.door, rank, size, *convert)
         files = [str(path) for path in self.home.rglob("*.py")]
-        self.guard = Guard(files, self.home, folders(self.job["banned"]), self.job["banned"])
+        self.guard = Guard(
+            files, self.home, package_folders(self.job["banned"]), self.job["banned"]
+        )
         self.guard.install()
-        signal.signal(signal.SIGALRM, time_up)
+        signal.signal(signal.SIGALRM, raise_time_up)
 
     def serve(self) -> None:
         """Load the file and answer calls until the mediator is gone."""
@@ -85,7 +87,7 @@ class Student:
         while module is not None:
             header, arrays = receive(self.door, IDLE_S)
             if "number" in header:  # not a reply that came too late
-                self.answer(module, header, arrays)
+                self.answer_call(module, header, arrays)
 
     def load(self) -> ModuleType:
         """Make the student's file a module, statement by statement: a class that cannot be made
@@ -105,14 +107,14 @@ class Student:
             except Exception as error:
                 if not isinstance(node, ast.ClassDef | ast.FunctionDef) or self.guard.first:
                     raise
-                self.broken[node.name] = self.told(error)
+                self.broken[node.name] = self.describe_error(error)
         return module
 
-    def answer(self, module: ModuleType, header: Mapping[str, Any], arrays: Any) -> None:
+    def answer_call(self, module: ModuleType, header: Mapping[str, Any], arrays: Any) -> None:
         """Make one call and send what comes of it."""
         self.number, target = int(header["number"]), str(header["target"])
         if target in self.broken:
-            self.complain(self.broken[target])
+            self.send_trouble(self.broken[target])
             return
         seconds = float(header["seconds"])
         with self.trouble(seconds):
@@ -139,22 +141,22 @@ class Student:
             yield
         except BaseException as error:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            said = self.told(error)
+            said = self.describe_error(error)
             late = isinstance(error, TimeUp)
             waiting = self.comm is not None and self.comm.waiting
             if late and waiting:
                 said |= {"kind": SECONDARY, "message": f"waited {seconds:g} s for another rank"}
-            self.complain(said)
+            self.send_trouble(said)
             if late and self.comm is not None:  # a message may be half read
                 sys.stdout.flush()
                 os._exit(1)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def complain(self, said: Mapping[str, Any]) -> None:
+    def send_trouble(self, said: Mapping[str, Any]) -> None:
         send(self.door, {"event": "trouble", "call": self.number, **said})
 
-    def told(self, error: BaseException) -> dict[str, Any]:
+    def describe_error(self, error: BaseException) -> dict[str, Any]:
         """Return an exception in the words of the judge."""
         if self.guard.first is not None:
             what, line = self.guard.first
@@ -180,7 +182,7 @@ class Student:
         return {"kind": plain_text(kind, 200), "message": plain_text(first), "line": number}
 
 
-def joined(job: Mapping[str, Any], home: Path) -> Any:
+def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
     """Return the framework's own communicator of this rank; there are no walls then."""
     from dualml.backend import Grouping, backends
     from dualml.communicator import FileBoard, Place
@@ -191,7 +193,7 @@ def joined(job: Mapping[str, Any], home: Path) -> Any:
     return backend.ability(Grouping).connect(place)
 
 
-def folders(packages: Sequence[str]) -> list[Path]:
+def package_folders(packages: Sequence[str]) -> list[Path]:
     """Return where this process finds packages, which may not be where the judge does."""
     found = []
     for package in packages:
@@ -200,5 +202,5 @@ def folders(packages: Sequence[str]) -> list[Path]:
     return found
 
 
-def time_up(number: int, frame: FrameType | None) -> None:
+def raise_time_up(number: int, frame: FrameType | None) -> None:
     raise TimeUp

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dualml.course.guards import stopped
+from dualml.course.guards import make_refusal
 
 FUSED = tuple(f"aten::_fused_{name}" for name in ("adam", "adamw", "sgd", "adagrad"))
 
@@ -23,5 +23,5 @@ def seal() -> None:
         base = name.partition(".")[0]
         if base.rstrip("_") in FUSED:
             dotted = f"torch.ops.{base.replace('::', '.')}"
-            handle.impl(name.removeprefix("aten::"), "CPU", stopped(dotted))
+            handle.impl(name.removeprefix("aten::"), "CPU", make_refusal(dotted))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))

@@ -13,7 +13,8 @@ from doors import cases, try_cases
 from hypothesis import strategies as st
 
 from dualml.course.frames import LENGTHS
-from dualml.course.mediator import Mediator, Member
+from dualml.course.mediator import Mediator
+from dualml.course.member import Member
 
 WORDS = st.sampled_from(
     ["event", "call", "op", "answer", "ask", "mark", "trouble", "kind", "line", "message", "x",
@@ -73,7 +74,7 @@ def test_whatever_a_rank_sends_the_call_ends(count: int) -> None:
         message = {"number": 0, "kind": draw(st.sampled_from(["x", "ring", "layer", "measured"])),
                    "options": draw(st.sampled_from([{}, CLOCK]))}  # fmt: skip
         members = mediator.run(0, message, [{}, {}], 0.02)
-        assert all(member.over for member in members)
+        assert all(member.is_done for member in members)
         for member in members:
             check_outcome(member)
             mediator.tally.arrays("ring", member.rank)

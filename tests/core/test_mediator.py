@@ -16,7 +16,8 @@ import pytest
 
 from dualml.course.communicator import Communicator
 from dualml.course.frames import LENGTHS, receive, send
-from dualml.course.mediator import Mediator, Member
+from dualml.course.mediator import Mediator
+from dualml.course.member import Member
 from dualml.errors import CommunicationError
 
 Work = Callable[[Communicator], dict[str, Any]]

@@ -18,7 +18,7 @@ import pytest
 from dualml.course.check import Checked, check
 from dualml.course.exercise import NotJudged
 from dualml.course.isolation import client, detect
-from dualml.course.isolation.filters import ARCHITECTURES, REFUSED, compiled
+from dualml.course.isolation.filters import ARCHITECTURES, REFUSED, compile_filter
 from dualml.course.labs import file
 from dualml.course.workspace import source
 
@@ -30,12 +30,12 @@ OFF = "sys.meta_path[0].busy = True; "
 
 
 def walls() -> bool:
-    return client.available("").walls
+    return client.find_isolation("").walls
 
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(not walls(), reason=f"no walls here: {client.available('').why}"),
+    pytest.mark.skipif(not walls(), reason=f"no walls here: {client.find_isolation('').why}"),
 ]
 
 
@@ -220,7 +220,9 @@ def bubblewrap() -> str:
 
 
 needs_bubblewrap = pytest.mark.skipif(bool(bubblewrap()), reason=bubblewrap())
-KIND = "from dualml.course.isolation.client import available as a; print(a('').kind, a('').why)"
+KIND = (
+    "from dualml.course.isolation.client import find_isolation as a; print(a('').kind, a('').why)"
+)
 
 
 @needs_bubblewrap
@@ -273,9 +275,9 @@ def test_the_filter_is_one_for_each_processor(monkeypatch: pytest.MonkeyPatch) -
 
     for machine in ARCHITECTURES:
         monkeypatch.setattr(filters, "MACHINE", machine)
-        program = compiled(network=False, own=7)
+        program = compile_filter(network=False, own=7)
         assert all(len(instruction) == 8 for instruction in program)
         assert len(program) > len(REFUSED)
-        assert len(compiled(network=True, own=7)) > len(program)
+        assert len(compile_filter(network=True, own=7)) > len(program)
     monkeypatch.setattr(filters, "MACHINE", "riscv64")
     assert not filters.filter_system_calls(network=False)

@@ -122,7 +122,7 @@ def close_servers() -> None:
 
 
 @functools.cache
-def available(backend: str, isolated: bool | None = None) -> Isolation:
+def find_isolation(backend: str, isolated: bool | None = None) -> Isolation:
     """Return what this machine can put around students' code: walls, or why there are none.
 
     Args:
@@ -134,7 +134,7 @@ def available(backend: str, isolated: bool | None = None) -> Isolation:
     why = ""
     for asked in candidates(isolated):
         try:
-            with cell(backend, 1, asked):
+            with open_cell(backend, 1, asked):
                 return asked
         except OSError as error:
             why = why or str(error)
@@ -210,7 +210,9 @@ class Cell:
 
 
 @contextlib.contextmanager
-def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) -> Iterator[Cell]:
+def open_cell(
+    backend: str, ranks: int, isolation: Isolation, network: bool = False
+) -> Iterator[Cell]:
     """A cell for so many ranks, whose processes have all ended when the block is left.
 
     Raises:
@@ -242,12 +244,12 @@ def cell(backend: str, ranks: int, isolation: Isolation, network: bool = False) 
             raise OSError(f"user namespaces are not allowed: {first.get('why')}")
         yield Cell(ours, printed)
     finally:
-        end(ours, printed)
+        wait_for_end(ours, printed)
         for server in alone:
             server.close()
 
 
-def end(control: socket.socket, printed: Sequence[int]) -> None:
+def wait_for_end(control: socket.socket, printed: Sequence[int]) -> None:
     """Wait until a warden has ended, and the ranks before it."""
     with contextlib.suppress(OSError):
         control.shutdown(socket.SHUT_WR)

@@ -84,7 +84,7 @@ def filter_system_calls(network: bool) -> bool:
     """
     if MACHINE not in ARCHITECTURES:
         return False
-    program = compiled(network, os.getpid())
+    program = compile_filter(network, os.getpid())
     code = ctypes.create_string_buffer(b"".join(program), 8 * len(program))
     whole = ctypes.create_string_buffer(
         struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
@@ -98,36 +98,39 @@ def filter_system_calls(network: bool) -> bool:
     return True
 
 
-def compiled(network: bool, own: int) -> list[bytes]:
+def compile_filter(network: bool, own: int) -> list[bytes]:
     """Return the program of the filter for the process ``own``, instructions of eight bytes."""
     column, architecture = ARCHITECTURES[MACHINE]
     refuse, absent = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
     program = [
-        step(LOAD, ARCHITECTURE_AT), step(EQUAL, architecture, 1, 0), step(RETURN, KILL),
-        step(LOAD, NUMBER_AT), step(LEAST, X32, 0, 1), step(RETURN, refuse),
+        bpf(LOAD, ARCHITECTURE_AT), bpf(EQUAL, architecture, 1, 0), bpf(RETURN, KILL),
+        bpf(LOAD, NUMBER_AT), bpf(LEAST, X32, 0, 1), bpf(RETURN, refuse),
     ]  # fmt: skip
     for numbers in REFUSED.values():
         if numbers[column] >= 0:
-            program += [step(EQUAL, numbers[column], 0, 1), step(RETURN, refuse)]
+            program += [bpf(EQUAL, numbers[column], 0, 1), bpf(RETURN, refuse)]
     for name, numbers in SIGNALS.items():
         whom = own if name != "tkill" else -1  # of a thread nobody knows whose it is
         program += [
-            step(EQUAL, numbers[column], 0, 4), step(LOAD, ARGUMENT_AT), step(EQUAL, whom, 1, 0),
-            step(RETURN, refuse), step(RETURN, ALLOW),
+            bpf(EQUAL, numbers[column], 0, 4), bpf(LOAD, ARGUMENT_AT), bpf(EQUAL, whom, 1, 0),
+            bpf(RETURN, refuse), bpf(RETURN, ALLOW),
         ]  # fmt: skip
-    program += [step(EQUAL, CLONE3[column], 0, 1), step(RETURN, absent)]
+    program += [bpf(EQUAL, CLONE3[column], 0, 1), bpf(RETURN, absent)]
     program += [
-        step(EQUAL, CLONE[column], 0, 4), step(LOAD, ARGUMENT_AT), step(BITS, THREAD, 1, 0),
-        step(RETURN, refuse), step(RETURN, ALLOW),
+        bpf(EQUAL, CLONE[column], 0, 4), bpf(LOAD, ARGUMENT_AT), bpf(BITS, THREAD, 1, 0),
+        bpf(RETURN, refuse), bpf(RETURN, ALLOW),
     ]  # fmt: skip
     families = FAMILIES if network else ()
-    program += [step(EQUAL, SOCKET[column], 0, 2 + 2 * len(families)), step(LOAD, ARGUMENT_AT)]
+    program += [
+        bpf(EQUAL, SOCKET[column], 0, 2 + 2 * len(families)),
+        bpf(LOAD, ARGUMENT_AT),
+    ]
     for family in families:
-        program += [step(EQUAL, family, 0, 1), step(RETURN, ALLOW)]
-    return [*program, step(RETURN, refuse), step(RETURN, ALLOW)]
+        program += [bpf(EQUAL, family, 0, 1), bpf(RETURN, ALLOW)]
+    return [*program, bpf(RETURN, refuse), bpf(RETURN, ALLOW)]
 
 
-def step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+def bpf(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
     return struct.pack("HBBI", code, then, otherwise, value & 0xFFFFFFFF)
 
 

@@ -118,7 +118,7 @@ def build(holding: Contents, uid: int, gid: int) -> None:
     mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "size=4m,nr_inodes=4k,mode=755")
     for path, source in sources:
         target = f"{STAGE}{path}"
-        place_for(target, os.path.isdir(f"/proc/self/fd/{source}"))
+        make_mount_point(target, os.path.isdir(f"/proc/self/fd/{source}"))
         mount(f"/proc/self/fd/{source}", target, "", MS_BIND | MS_REC)
         os.close(source)
     for path, target in holding.links:
@@ -126,7 +126,7 @@ def build(holding: Contents, uid: int, gid: int) -> None:
         with contextlib.suppress(FileExistsError):
             os.symlink(target, f"{STAGE}{path}")
     for path in holding.hidden:
-        cover(f"{STAGE}{path}")
+        hide_path(f"{STAGE}{path}")
     for name, pattern in (("passwd", ACCOUNTS), ("group", "student:x:{gid}:\n")):
         place = Path(f"{STAGE}/etc/{name}")
         place.parent.mkdir(exist_ok=True)
@@ -137,14 +137,14 @@ def build(holding: Contents, uid: int, gid: int) -> None:
     change_root(STAGE)
 
 
-def place_for(target: str, folder: bool) -> None:
+def make_mount_point(target: str, folder: bool) -> None:
     """Make an empty folder or file to mount something on."""
     os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
     if not folder and not os.path.exists(target):
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
-def cover(target: str) -> None:
+def hide_path(target: str) -> None:
     """Put nothing in the place of a folder or file."""
     if os.path.isdir(target):
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,nr_inodes=2,mode=555")

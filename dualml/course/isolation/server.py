@@ -23,9 +23,10 @@ import sys
 from pathlib import Path
 
 from dualml.course.forbidden import READY_MADE
-from dualml.course.guards import gut
+from dualml.course.guards import disable_ready_made
 from dualml.course.isolation.root import Contents, contents
-from dualml.course.isolation.warden import NOBODY, Walls, watch_over
+from dualml.course.isolation.walls import NOBODY, Walls
+from dualml.course.isolation.warden import watch_over
 from dualml.launch.child import on_death_of_parent
 
 #: Bytes of a request, and descriptors with it.
@@ -40,7 +41,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
     for module in (drive, *modules):
         importlib.import_module(module)
-    gut(READY_MADE.get(backend, ()))
+    disable_ready_made(READY_MADE.get(backend, ()))
     with contextlib.suppress(AttributeError):
         sys.modules[drive].seal()
     holding = contents()

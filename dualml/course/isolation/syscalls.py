@@ -28,13 +28,13 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.syscall.restype = ctypes.c_long
 
 
-def called(name: str, *arguments: Any) -> int:
+def call_libc(name: str, *arguments: Any) -> int:
     """Call a function of the C library.
 
     Raises:
         OSError: it failed; its text names the function.
     """
-    return checked(name, getattr(LIBC, name)(*arguments))
+    return check_result(name, getattr(LIBC, name)(*arguments))
 
 
 def syscall(name: str, number: int, *arguments: Any) -> int:
@@ -44,10 +44,10 @@ def syscall(name: str, number: int, *arguments: Any) -> int:
         OSError: it failed; its text names ``name``.
     """
     whole = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return checked(name, LIBC.syscall(ctypes.c_long(number), *whole))
+    return check_result(name, LIBC.syscall(ctypes.c_long(number), *whole))
 
 
-def checked(name: str, result: int) -> int:
+def check_result(name: str, result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
@@ -56,12 +56,12 @@ def checked(name: str, result: int) -> int:
 
 def unshare(flags: int) -> None:
     """Give this process namespaces of its own; `NEWUSER` needs a process with one thread."""
-    called("unshare", ctypes.c_int(flags))
+    call_libc("unshare", ctypes.c_int(flags))
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount a file system, or a part of one at another place (`MS_BIND`)."""
-    called("mount", source.encode(), os.fsencode(target), kind.encode() or None,
+    call_libc("mount", source.encode(), os.fsencode(target), kind.encode() or None,
            ctypes.c_ulong(flags), options.encode() or None)  # fmt: skip
 
 
@@ -75,15 +75,15 @@ def make_read_only(path: str) -> None:
 def change_root(path: str) -> None:
     """Make ``path``, a mount, the root, and unmount all that was outside of it."""
     os.chdir(path)
-    called("pivot_root", b".", b".")
-    called("umount2", b".", ctypes.c_int(MNT_DETACH))
+    call_libc("pivot_root", b".", b".")
+    call_libc("umount2", b".", ctypes.c_int(MNT_DETACH))
     os.chdir("/")
 
 
 def prctl(option: int, *values: int) -> None:
     """Set a property of this process."""
     padded = [*values, 0, 0, 0, 0][:4]
-    called("prctl", ctypes.c_int(option), *map(ctypes.c_ulong, padded))
+    call_libc("prctl", ctypes.c_int(option), *map(ctypes.c_ulong, padded))
 
 
 def drop_capabilities() -> None:
@@ -93,7 +93,7 @@ def drop_capabilities() -> None:
             prctl(CAPBSET_DROP, capability)
     prctl(AMBIENT, AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    called("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+    call_libc("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
 def last_capability() -> int:

@@ -9,22 +9,20 @@ namespace; it is killed when the warden ends, however that comes about.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from dualml.course.frames import Arrays, plain_text, receive, send
-from dualml.course.isolation import filters, limits, root, syscalls
-from dualml.course.mediator import Mediator, Member, close_all
+from dualml.course.isolation import syscalls
+from dualml.course.isolation.walls import Walls
+from dualml.course.mediator import Mediator
+from dualml.course.member import Member
 from dualml.course.student import RANKS_S, Student
 from dualml.launch.child import on_death_of_parent
 
@@ -32,104 +30,7 @@ from dualml.launch.child import on_death_of_parent
 JOB_S, LATE_S = 60.0, 3.0
 #: The ranks of a busy machine may take so long to load the student's file beyond its own limit.
 LOAD_S = 30.0
-#: Inside and outside, the user of students' code where the judge is root: nobody.
-NOBODY = 65534
-NAMESPACES = (syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWNET | syscalls.NEWIPC
-              | syscalls.NEWUTS | syscalls.NEWCGROUP)  # fmt: skip
 END = struct.Struct("=ii")
-
-
-class Walls:
-    """What is around the ranks of one check.
-
-    Args:
-        holding: what their root is made of; None: there are no walls.
-        network: whether the ranks can reach one another over a loopback interface of their own.
-        inside: whether bubblewrap has put them up around this process already.
-        mapped: a pipe over which the server is asked to map the users of the new namespace: a byte
-            is written, a byte is read.
-    """
-
-    def __init__(
-        self,
-        holding: root.Contents | None,
-        network: bool,
-        inside: bool,
-        mapped: tuple[int, int],
-    ) -> None:
-        self.holding, self.network, self.mapped = holding, network, mapped
-        self.inside = inside
-        self.up, self.home = holding is not None, Path(root.HOME)
-        self.taken = limits.address_space()  # behind the walls nothing tells
-
-    def raise_around(self) -> None:
-        """Put this process into new namespaces with a root of its own; its children, too.
-
-        Raises:
-            OSError: the system does not allow it.
-        """
-        if self.holding is None:
-            self.home = Path(tempfile.mkdtemp(prefix="dualml-"))
-        if self.holding is None or self.inside:
-            return
-        uid, gid = os.geteuid(), os.getegid()
-        if uid == 0:  # root builds the root as it is, and is nobody afterwards
-            syscalls.unshare(NAMESPACES)
-            bring_up_loopback(self.network)
-            root.build(self.holding, NOBODY, NOBODY)
-            os.setgroups([])
-            syscalls.unshare(syscalls.NEWUSER)
-            os.write(self.mapped[1], b"m")
-            if os.read(self.mapped[0], 1) != b"m":
-                raise OSError("the users of a namespace could not be mapped")
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-        else:
-            syscalls.unshare(NAMESPACES | syscalls.NEWUSER)
-            Path("/proc/self/setgroups").write_text("deny", "ascii")
-            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1", "ascii")
-            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1", "ascii")
-            bring_up_loopback(self.network)
-            root.build(self.holding, uid, gid)
-        on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
-
-    def enter(self, seconds: float) -> None:
-        """Confine this process, a rank whose calls may take so many seconds, for good."""
-        if not self.up:
-            limits.limit(seconds, self.taken)
-            return
-        if not self.inside:
-            alone = syscalls.NEWNS | syscalls.NEWIPC
-            syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
-            root.make_home()
-        limits.limit(seconds, self.taken, walls=True)
-        syscalls.drop_capabilities()
-        syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
-
-    def home_of(self, rank: int) -> Path:
-        """Return the folder of a rank: where its own file system is, or below what they share."""
-        return self.home if self.up and not self.inside else self.home / str(rank)
-
-    def seal(self, home: Path) -> None:
-        """Refuse this process what is left to be refused; its files are in ``home``."""
-        if self.holding is None:
-            return
-        shown = [path for path in self.holding.shown if os.path.exists(path)]
-        filters.confine_files([str(home), "/dev"], shown)
-        filters.filter_system_calls(self.network)
-
-    def remove(self) -> None:
-        if not self.up:
-            shutil.rmtree(self.home, ignore_errors=True)
-
-
-def bring_up_loopback(network: bool) -> None:
-    """Give the loopback interface of this network namespace its address, where it is needed."""
-    if not network:
-        return
-    call, flags = syscalls.LOOPBACK_UP
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        fcntl.ioctl(door, call, struct.pack("16sh14x", b"lo", flags))
 
 
 def watch_over(control: socket.socket, printed: Sequence[int], walls: Walls) -> NoReturn:
@@ -147,7 +48,7 @@ def watch_over(control: socket.socket, printed: Sequence[int], walls: Walls) -> 
         calls = [receive(control, JOB_S) for _ in range(int(job["calls"]))]
         inputs = [unpacked(arrays, int(job["size"])) for _, arrays in calls]
         asked = [header for header, _ in calls]
-        work(control, job, files, list(zip(asked, inputs, strict=True)), printed, walls)
+        run_job(control, job, files, list(zip(asked, inputs, strict=True)), printed, walls)
     except (OSError, InterruptedError):
         code = 1  # the judge is gone
     except BaseException as error:  # ours: the judge says so, and nobody's grade depends on it
@@ -169,7 +70,7 @@ def unpacked(arrays: Arrays, size: int) -> list[dict[str, Any]]:
     return found
 
 
-def work(
+def run_job(
     control: socket.socket,
     job: Mapping[str, Any],
     files: Mapping[str, bytes],
@@ -184,7 +85,7 @@ def work(
     first = os.fork()
     if not first:
         close_all([control.fileno(), ends, *(ours.fileno() for ours, _ in pairs)])
-        start(job, files, [theirs for _, theirs in pairs], report, printed, walls)
+        run_first_process(job, files, [theirs for _, theirs in pairs], report, printed, walls)
     os.close(report)
     for _, theirs in pairs:
         theirs.close()
@@ -194,14 +95,14 @@ def work(
         nothing: list[dict[str, Any]] = [{} for _ in range(size)]
         members = mediator.run(-1, {}, nothing, seconds + LOAD_S, control)
         if any(member.trouble for member in members):
-            tell(control, -1, members, mediator, "")
+            send_outcome(control, -1, members, mediator, "")
             return
         limit = seconds if size == 1 and not job["comm"] else min(seconds, RANKS_S)
         for number, (header, arrays) in enumerate(calls):
             asked = {**header, "number": number, "seconds": limit}
             members = mediator.run(number, asked, arrays, limit + LATE_S, control)
-            tell(control, number, members, mediator, str(header["kind"]))
-            if any(m.gone or (m.trouble and m.trouble.kind == "timeout") for m in members):
+            send_outcome(control, number, members, mediator, str(header["kind"]))
+            if any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members):
                 return  # a new group goes on
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -209,7 +110,7 @@ def work(
         os.waitpid(first, 0)
 
 
-def tell(
+def send_outcome(
     control: socket.socket, number: int, members: Sequence[Member], mediator: Mediator, kind: str
 ) -> None:
     """Send the judge what came of a call."""
@@ -223,6 +124,13 @@ def tell(
             whole = {**(m.arrays or {}), **mediator.tally.arrays(kind, m.rank)}
             arrays |= {f"{m.rank}/{name}": a for name, a in whole.items()}
     send(control, header, arrays)
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    """Close descriptors, whether they are open or not."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 class Ends:
@@ -257,7 +165,7 @@ def describe_exit(code: int | None) -> str:
     return f"ended with exit code {code} without a result"
 
 
-def start(
+def run_first_process(
     job: Mapping[str, Any],
     files: Mapping[str, bytes],
     doors: Sequence[socket.socket],
@@ -273,7 +181,7 @@ def start(
         if not pid:
             others = [other.fileno() for other in doors if other is not door]
             close_all([*others, report])
-            be_rank({**job, "rank": rank}, files, door, printed, walls)
+            run_rank({**job, "rank": rank}, files, door, printed, walls)
         ranks[pid] = rank
     close_all([door.fileno() for door in doors])
     if walls.up:
@@ -292,7 +200,7 @@ def start(
             os.write(report, END.pack(ranks[pid], code))
 
 
-def be_rank(
+def run_rank(
     job: Mapping[str, Any],
     files: Mapping[str, bytes],
     door: socket.socket,

@@ -1,0 +1,113 @@
+"""The walls of one check: how they are put up, and how a rank is confined behind them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+from pathlib import Path
+
+from dualml.course.isolation import filters, limits, root, syscalls
+from dualml.launch.child import on_death_of_parent
+
+#: Inside and outside, the user of students' code where the judge is root: nobody.
+NOBODY = 65534
+NAMESPACES = (syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWNET | syscalls.NEWIPC
+              | syscalls.NEWUTS | syscalls.NEWCGROUP)  # fmt: skip
+
+
+class Walls:
+    """What is around the ranks of one check.
+
+    Args:
+        holding: what their root is made of; None: there are no walls.
+        network: whether the ranks can reach one another over a loopback interface of their own.
+        inside: whether bubblewrap has put them up around this process already.
+        mapped: a pipe over which the server is asked to map the users of the new namespace: a byte
+            is written, a byte is read.
+    """
+
+    def __init__(
+        self,
+        holding: root.Contents | None,
+        network: bool,
+        inside: bool,
+        mapped: tuple[int, int],
+    ) -> None:
+        self.holding, self.network, self.mapped = holding, network, mapped
+        self.inside = inside
+        self.up, self.home = holding is not None, Path(root.HOME)
+        self.taken = limits.address_space()  # behind the walls nothing tells
+
+    def raise_around(self) -> None:
+        """Put this process into new namespaces with a root of its own; its children, too.
+
+        Raises:
+            OSError: the system does not allow it.
+        """
+        if self.holding is None:
+            self.home = Path(tempfile.mkdtemp(prefix="dualml-"))
+        if self.holding is None or self.inside:
+            return
+        uid, gid = os.geteuid(), os.getegid()
+        if uid == 0:  # root builds the root as it is, and is nobody afterwards
+            syscalls.unshare(NAMESPACES)
+            bring_up_loopback(self.network)
+            root.build(self.holding, NOBODY, NOBODY)
+            os.setgroups([])
+            syscalls.unshare(syscalls.NEWUSER)
+            os.write(self.mapped[1], b"m")
+            if os.read(self.mapped[0], 1) != b"m":
+                raise OSError("the users of a namespace could not be mapped")
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+        else:
+            syscalls.unshare(NAMESPACES | syscalls.NEWUSER)
+            Path("/proc/self/setgroups").write_text("deny", "ascii")
+            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1", "ascii")
+            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1", "ascii")
+            bring_up_loopback(self.network)
+            root.build(self.holding, uid, gid)
+        on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
+
+    def enter(self, seconds: float) -> None:
+        """Confine this process, a rank whose calls may take so many seconds, for good."""
+        if not self.up:
+            limits.limit(seconds, self.taken)
+            return
+        if not self.inside:
+            alone = syscalls.NEWNS | syscalls.NEWIPC
+            syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
+            root.make_home()
+        limits.limit(seconds, self.taken, walls=True)
+        syscalls.drop_capabilities()
+        syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
+
+    def home_of(self, rank: int) -> Path:
+        """Return the folder of a rank: where its own file system is, or below what they share."""
+        return self.home if self.up and not self.inside else self.home / str(rank)
+
+    def seal(self, home: Path) -> None:
+        """Refuse this process what is left to be refused; its files are in ``home``."""
+        if self.holding is None:
+            return
+        shown = [path for path in self.holding.shown if os.path.exists(path)]
+        filters.confine_files([str(home), "/dev"], shown)
+        filters.filter_system_calls(self.network)
+
+    def remove(self) -> None:
+        if not self.up:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+def bring_up_loopback(network: bool) -> None:
+    """Give the loopback interface of this network namespace its address, where it is needed."""
+    if not network:
+        return
+    call, flags = syscalls.LOOPBACK_UP
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+        fcntl.ioctl(door, call, struct.pack("16sh14x", b"lo", flags))

@@ -1,0 +1,44 @@
+"""One rank of a student as the mediator sees it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from dualml.course.collectives import Ask
+from dualml.course.frames import Arrays, Stream
+
+
+@dataclass
+class Trouble:
+    """How a call ended on a rank; as `dualml.course.exercise.Trouble`, without its file."""
+
+    kind: str
+    message: str = ""
+    line: int = 0
+
+
+@dataclass
+class Member:
+    """One rank as the mediator sees it.
+
+    Attributes:
+        ask: what it waits for; None while it computes.
+        arrays, trouble: what came of the call.
+        is_gone: it has ended; ``why`` says how.
+    """
+
+    rank: int
+    door: socket.socket
+    stream: Stream = field(default_factory=Stream)
+    ask: Ask | None = None
+    asks: int = 0
+    number: int = -1
+    arrays: Arrays | None = None
+    trouble: Trouble | None = None
+    seconds: float = 0.0
+    is_gone: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.arrays is not None or self.trouble is not None
