@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
+from dualml.files import resolved
 from dualml.jobs.store import Jobs
 from dualml.report.blocks import Cell, Column, Table
 from dualml.serve.cache import Cache
@@ -64,7 +65,7 @@ def of_folders(folders: Sequence[Path]) -> list[Row]:
     """
     for folder in folders:
         check_run(folder)
-    unique = {folder.resolve(): folder for folder in folders}
+    unique = {resolved(folder): folder for folder in folders}
     return [Row(look(Cache(), str(path), path), size(path)) for path in unique.values()]
 
 
@@ -91,15 +92,17 @@ def size(folder: Path) -> int:
 
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Files and links inside, at any depth."""
-    try:
-        inside = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in inside:
-        if entry.is_dir(follow_symlinks=False):
-            yield from entries(Path(entry.path))
-        else:
-            yield entry
+    left: list[str | Path] = [folder]
+    while left:
+        try:
+            inside = list(os.scandir(left.pop()))
+        except OSError:
+            continue
+        for entry in inside:
+            if entry.is_dir(follow_symlinks=False):
+                left.append(entry.path)
+            else:
+                yield entry
 
 
 def table(found: Sequence[Row], words: Words) -> Table:

@@ -12,6 +12,7 @@ from pathlib import Path
 from dualml.errors import UserError
 from dualml.export.base import EXPORT
 from dualml.export.live import TENSORBOARD
+from dualml.files import resolved
 from dualml.housekeeping.listing import Row
 from dualml.jobs.store import WAITING, Jobs
 from dualml.store.costs import COST
@@ -77,7 +78,7 @@ def chosen(
         keep: so many of the newest stay.
     """
     going, staying = list[Row](), dict[Path, str]()
-    at_work, inside, now = waiting(jobs), root.resolve(), time.time()
+    at_work, inside, now = waiting(jobs), resolved(root), time.time()
     for row in rows[keep:]:
         path = row.found.path
         if failed and row.found.state != "failed":
@@ -85,7 +86,7 @@ def chosen(
         if older is not None and now - (path / RUN.name).stat().st_mtime < older:
             continue
         why = obstacle(row, at_work)
-        if not path.resolve().is_relative_to(inside):
+        if not resolved(path).is_relative_to(inside):
             why = f"it lies behind a link, outside of {root}"
         if why:
             staying[path] = why
@@ -97,7 +98,7 @@ def chosen(
 def waiting(jobs: Jobs) -> dict[Path, int]:
     """Run folder → the job that goes on with it."""
     left = [number for number in jobs.numbers() if jobs.state(number).status in WAITING]
-    return {Path(jobs.job(number).out).resolve(): number for number in left}
+    return {resolved(Path(jobs.job(number).out)): number for number in left}
 
 
 def obstacle(row: Row, at_work: Mapping[Path, int]) -> str:
@@ -107,7 +108,7 @@ def obstacle(row: Row, at_work: Mapping[Path, int]) -> str:
         return f"it cannot be read: {run.problem}"
     if run.state == "running":
         return "it is at work"
-    if number := at_work.get(run.path.resolve()):
+    if number := at_work.get(resolved(run.path)):
         return f"job {number} is not over"
     if run.path.is_symlink():
         return "it is a link; name the folder that it points to"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
+from dualml.files import is_regular, resolved
 from dualml.report.headline import worse_first
 from dualml.serve.cache import Cache, stamp
 from dualml.store.folder import held
@@ -51,7 +52,7 @@ class Found:
 
 def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
     """Run folders in a folder, itself among them; what cannot be read is passed over."""
-    if (root / HEAD.name).is_file():
+    if is_regular(root / HEAD.name):
         yield root
         return
     try:
@@ -66,9 +67,9 @@ def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
 def listing(root: Path, more: Iterable[Path]) -> dict[str, Path]:
     """Name in addresses → run folder. Whoever asks for a run is given one of these or none."""
     there = {name_of(path, root): path for path in folders(root)}
-    known = {path.resolve() for path in there.values()}
+    known = {resolved(path) for path in there.values()}
     for path in more:
-        if (path / HEAD.name).is_file() and path.resolve() not in known:
+        if is_regular(path / HEAD.name) and resolved(path) not in known:
             there[str(path)] = path
     return there
 

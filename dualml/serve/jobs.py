@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.errors import UserError
+from dualml.files import resolved
 from dualml.jobs import slurm
 from dualml.jobs.control import Row, listed
 from dualml.jobs.store import JOB, STATE, WAITING, Job, Jobs, State
@@ -41,13 +42,15 @@ class Board:
     jobs: Kept
     _asked: dict[int, float] = field(default_factory=dict)
     _rows: tuple[float, list[Row]] = field(default_factory=lambda: (-SAME_S, []))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rows(self) -> list[Row]:
         """Those that wait or run, and the last ones that have ended. Raises `UserError` where a
         file of them cannot be read."""
-        if time.monotonic() - self._rows[0] >= SAME_S:
-            self._rows = time.monotonic(), listed(self.jobs, now=self.now)
-        return self._rows[1]
+        with self._lock:
+            if time.monotonic() - self._rows[0] >= SAME_S:
+                self._rows = time.monotonic(), listed(self.jobs, now=self.now)
+            return self._rows[1]
 
     def now(self, jobs: Jobs, job: Job) -> State:
         state = jobs.state(job.id)
@@ -77,5 +80,5 @@ class Board:
             rows = self.rows()
         except UserError:
             return ()
-        own = [row.job.id for row in rows if Path(row.job.out).resolve() == run.resolve()]
+        own = [row.job.id for row in rows if resolved(Path(row.job.out)) == resolved(run)]
         return [(f"job {number}", self.jobs.log(number)) for number in own]

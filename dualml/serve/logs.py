@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualml.files import open_to_read, resolved
 from dualml.serve.cache import stamp
 from dualml.serve.run import Seen
 from dualml.store.trial import HOSTS, logs_in, trial_folder
@@ -49,18 +49,15 @@ def logs(run: Path, seen: Seen, more: Iterable[tuple[str, Path]]) -> dict[str, P
 
 def inside(path: Path, run: Path) -> bool:
     """Whether a file is in a run folder, and no link out of it: run folders travel."""
-    return path.resolve().is_relative_to(run.resolve())
+    return resolved(path).is_relative_to(resolved(run))
 
 
 def read(path: Path, after: int | None = None) -> Piece:
     """What stands after so many bytes, or the end of it: at most `LAST` bytes, whole letters, and
     whole lines where it begins later. Nothing where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return Piece("", 0, 0)
-            size = status.st_size
+        with open_to_read(path) as file:
+            size = os.fstat(file.fileno()).st_size
             start = max(0, size - LAST)
             if after is not None and start <= after <= size:
                 start = after

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from dualml.errors import UserError
+from dualml.files import is_regular, resolved
 from dualml.jobs.store import Jobs
 from dualml.report.blocks import Block, Card, Notice, Prose, Row
 from dualml.report.page.html import tag
@@ -36,7 +36,8 @@ Query = Mapping[str, Sequence[str]]
 
 @dataclass
 class Pages:
-    """Everything that is shown of the runs in ``root`` and of ``jobs``; one look at a time.
+    """Everything that is shown of the runs in ``root`` and of ``jobs``. Several threads may ask at
+    a time: what two of them need is made by one, and nobody waits for a page of another run.
 
     Raises:
         UserError: a run that is none of those in the list, or that cannot be read.
@@ -45,7 +46,6 @@ class Pages:
     root: Path
     jobs: Jobs
     cache: Cache = field(default_factory=Cache)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.watch = Watch(self.cache)
@@ -65,7 +65,7 @@ class Pages:
 
     def home(self, words: Words) -> str:
         found = look_at_all(self.cache, self.paths())
-        known = {run.path.resolve(): run for run in found}
+        known = {resolved(run.path): run for run in found}
         queue: list[Block]
         try:
             rows = self.board.rows()
@@ -156,7 +156,7 @@ class Pages:
 
     def state(self, run: Found, words: Words) -> list[Block]:
         blocks: list[Block] = [tables.runs([run], words, choose=False)]
-        if report_path(run.path).is_file():
+        if is_regular(report_path(run.path)):
             link = tag("a", words("serve.report"), href=tables.address("report", run=run.id))
             blocks.append(Prose(link))
         return [*blocks, Prose(str(run.path), small=True)]
@@ -217,7 +217,7 @@ class Pages:
         """The report of a run; `UserError` where there is none, or a link out of the folder."""
         run = self.path(chosen(query, "run"))
         path = report_path(run)
-        if not path.is_file() or not inside(path, run):
+        if not is_regular(path) or not inside(path, run):
             raise UserError(f"{run} has no report")
         return path
 

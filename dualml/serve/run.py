@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
+from dualml.files import is_regular
 from dualml.serve.cache import Cache, stamp
 from dualml.serve.found import Found, look
 from dualml.store.growing import Growing
@@ -73,6 +75,7 @@ class Watch:
 
     cache: Cache
     _records: dict[tuple[Path, int], Growing] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, name: str, path: Path) -> Seen:
         """Raises `UserError` for a run that cannot be read."""
@@ -95,18 +98,20 @@ class Watch:
         self, run: Path, record: TrialRecord, arm: Mapping[str, Any], found: Found, now: Key | None
     ) -> Shown:
         records = self.records(trial_folder(run, record.key))
+        size = records.size  # before the curves: they may have grown meanwhile
         state: str = record.status
         if state == "interrupted" and found.state == "running":
             state = "running" if record.key == now else "waiting"
         return Shown(
             record, state, max(record.world_size, arm.get("world_size", 1)),
             arm.get("batch_size") == 0, dict(records.curves), records.step, records.problem,
-            records.size,
+            size,
         )  # fmt: skip
 
     def records(self, trial: Path, rank: int = 0) -> Growing:
         """What a rank has recorded, up to now."""
-        growing = self._records.setdefault((trial, rank), Growing(trial, rank))
+        with self._lock:
+            growing = self._records.setdefault((trial, rank), Growing(trial, rank))
         growing.look()
         return growing
 
@@ -136,7 +141,7 @@ def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path
     together = [t.record for t in seen.trials if session_of(run, t.record, cache) == session]
     for record in (trial.record, *(together if session else ())):
         path = log_path(trial_folder(run, record.key), rank)
-        if path.is_file():
+        if is_regular(path):
             return path
     return None
 

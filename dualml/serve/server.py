@@ -7,13 +7,15 @@ between two questions nothing runs.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
+import os
 import socket
 import socketserver
 import sys
-import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -21,33 +23,22 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 from dualml.errors import UserError
+from dualml.files import open_to_read
 from dualml.jobs.store import Jobs
+from dualml.serve.connections import Connections, Head, HeadTooLong
 from dualml.serve.gate import Gate
+from dualml.serve.headers import HEADERS, REPORT_POLICY
 from dualml.serve.pages import Pages, chosen
 from dualml.serve.shell import scripts, stylesheet
 from dualml.words import LANGUAGES, Words
 
-#: Seconds that a connection may say nothing, connections at a time, and values in an address.
-QUIET_S, MOST, VALUES = 10.0, 64, 64
+#: Seconds from the end of one request to that of the next one's head, and that an answer may wait
+#: for its reader; connections that wait to be accepted; values in an address.
+QUIET_S, BACKLOG, VALUES = 10.0, 64, 64
+#: Seconds that are waited where the system has no descriptors or memory for a connection.
+PAUSE_S = 0.1
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PIECE = 2**16
-#: No page loads anything from elsewhere. Attributes of style are those of tables and figures.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-#: A report holds its own script and may come from another machine: it gets an origin of its own.
-REPORT_POLICY = (
-    "sandbox allow-scripts allow-popups; default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 LANG = "dualml-lang"
 
 
@@ -63,7 +54,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     allow_reuse_address = True
     daemon_threads = True
-    request_queue_size = MOST
+    request_queue_size = BACKLOG
 
     def __init__(self, root: Path, jobs: Jobs, host: str, port: int, lang: str) -> None:
         if ":" in host:
@@ -74,19 +65,27 @@ class Server(socketserver.ThreadingTCPServer):
             raise UserError(refused(host, port, error)) from None
         self.gate = Gate(host, int(self.server_address[1]))
         self.pages, self.lang = Pages(root, jobs), lang
-        self.room = threading.BoundedSemaphore(MOST)
+        self.connections = Connections()
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in SCARCE:  # whoever waits goes on waiting; do not ask at once again
+                self.connections.make_room()
+                time.sleep(PAUSE_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self.room.acquire(blocking=False):
+        self.connections.admit(request)
+        try:
             super().process_request(request, client_address)
-        else:
+        except RuntimeError:  # no thread can be started
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.room.release()
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.leave(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser may leave before the answer; all else is a bug of ours."""
@@ -112,24 +111,50 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "dualml", ""
     protocol_version = "HTTP/1.1"
     timeout = QUIET_S
+    #: As long as nothing has come of a request.
+    command = requestline = request_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.head = Head(self.connection)
+        self.rfile = io.BufferedReader(self.head)
+
+    def handle_one_request(self) -> None:
+        self.cookies: list[str] = []
+        self.head.begin(self.timeout)
+        try:
+            super().handle_one_request()
+        except HeadTooLong:
+            self.send_error(431)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request that can be read, and end the connection."""
+        self.close_connection = True
+        self.request_version = self.protocol_version  # else there would be no headers
+        with contextlib.suppress(OSError):
+            self.text(code, f"{int(code)}: {self.responses[code][0]}", {"Connection": "close"})
 
     def do_GET(self) -> None:
         gate = self.server.gate
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what was sent along is not read as a second request
-        address = urlsplit(self.path)
         try:
+            address = urlsplit(self.path)
             query = parse_qs(address.query, max_num_fields=VALUES)
         except ValueError:
-            query = {}
+            self.send_error(400)
+            return
         lang = chosen(query, "lang") or gate.kept(self.headers["Cookie"], LANG)
-        self.cookies: list[str] = []
         words = Words(lang if lang in LANGUAGES else self.server.lang)
         if not gate.knows(self.headers["Host"]):
-            self.text(403, words("serve.another_name"))
+            self.turn_away(403, words("serve.another_name"))
             return
         if not gate.lets_in(chosen(query, "token"), self.headers["Cookie"]):
-            self.text(403, words("serve.no_token"))
+            self.turn_away(403, words("serve.no_token"))
+            return
+        if not self.server.connections.recognise(self.connection):
+            self.turn_away(503, words("serve.full"))
             return
         if "token" in query:
             # Not by leading on to another address: a browser that came by a link on somebody
@@ -141,8 +166,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(address.path, query, words)
         except UserError as error:
             self.text(404, str(error))
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             raise
+        except OSError as error:  # no descriptors left, a disk that fails
+            self.turn_away(503, f"503: {error.strerror or error}")
         except Exception:
             self.text(500, words("serve.bug"))
             raise
@@ -151,21 +178,14 @@ class Handler(BaseHTTPRequestHandler):
         pages = self.server.pages
         match path:
             case "/":
-                with pages.lock:
-                    page = pages.home(words)
-                self.page(page)
+                self.page(pages.home(words))
             case "/run":
-                with pages.lock:
-                    page = pages.runs(query, words, bare="live" in query)
-                self.page(page)
+                self.page(pages.runs(query, words, bare="live" in query))
             case "/log":
-                with pages.lock:
-                    piece = pages.piece(query)
+                piece = pages.piece(query)
                 self.text(200, piece.text, {"X-Start": str(piece.start), "X-End": str(piece.end)})
             case "/report":
-                with pages.lock:
-                    report = pages.report(query)
-                self.file(report)
+                self.file(pages.report(query))
             case "/style.css":
                 self.fixed(stylesheet(), "text/css")
             case "/page.js":
@@ -175,10 +195,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def refuse(self) -> None:
         """Nothing can be changed from here."""
-        self.close_connection = True  # a body that was sent along is not read
-        self.text(405, "GET", {"Allow": "GET", "Connection": "close"})
+        self.turn_away(405, "GET", {"Allow": "GET"})  # a body that was sent along is not read
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse
+
+    def turn_away(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
+        """Answer, and end the connection: its slot is for others."""
+        self.close_connection = True
+        self.text(code, text, {"Connection": "close", **(more or {})})
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -198,9 +222,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send(code, text.encode(errors="backslashreplace"), "text/plain; charset=utf-8", more)
 
     def file(self, path: Path) -> None:
-        with path.open("rb") as file:
-            size = file.seek(0, io.SEEK_END)
-            file.seek(0)
+        with open_to_read(path) as file:
+            size = os.fstat(file.fileno()).st_size
             more = {"Content-Security-Policy": REPORT_POLICY, "Content-Length": str(size)}
             self.start(200, {"Content-Type": "text/html; charset=utf-8", **more})
             copy(file, self.wfile, size)
@@ -215,10 +238,11 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def start(self, code: int, headers: Mapping[str, str]) -> None:
+        self.connection.settimeout(QUIET_S)
         self.send_response(code)
         for name, value in {**HEADERS, **headers}.items():
             self.send_header(name, value)
-        for cookie in getattr(self, "cookies", ()):
+        for cookie in self.cookies:
             self.send_header("Set-Cookie", cookie)
         self.end_headers()
 

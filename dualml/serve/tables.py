@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from dualml.errors import UserError
+from dualml.files import resolved
 from dualml.jobs import table as jobs_table
 from dualml.jobs.control import Row
 from dualml.report.blocks import Block, Bullets, Cell, Column, Item, Notice, Prose, Table, Tone
@@ -94,7 +95,7 @@ def jobs(rows: Sequence[Row], known: Mapping[Path, Found], words: Words) -> Tabl
              table.columns[kept[-1]]]  # fmt: skip
     lines = []
     for row, cells in zip(rows, table.rows, strict=True):
-        run = known.get(Path(row.job.out).resolve())
+        run = known.get(resolved(Path(row.job.out)))
         left, worst = (run.left, run.verdict) if run else (row.left, "")
         out = Cell(str(cells[-1]), href=address(run=run.id) if run else "")
         lines.append([*(cells[k] for k in kept[:-1]), moment(row.state.since),

@@ -6,6 +6,7 @@ The rules of a line are those of `dualml.store.records`.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class Growing:
     _lines: int = 0
     _tail: bytes = b""
     _curves: dict[str, Curve] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def path(self) -> Path:
@@ -54,7 +56,11 @@ class Growing:
         return max((int(c.step[-1]) for c in self._curves.values()), default=None)
 
     def look(self) -> bool:
-        """Read what is new, at most `PIECE`; whether anything has changed."""
+        """Read what is new, at most `PIECE`; whether anything has changed. Several threads may."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> bool:
         try:
             with open_to_read(self.path) as file:
                 there = os.fstat(file.fileno()).st_size
@@ -92,13 +98,15 @@ class Growing:
         self._curves = {}
 
     def _add(self, rows: dict[str, list[Row]]) -> None:
+        curves = dict(self._curves)  # the old ones stay as they are for who reads them
         for name, new in rows.items():
             fresh = stacked(curve(self.path, name, new))
-            if (known := self._curves.get(name)) is not None:
+            if (known := curves.get(name)) is not None:
                 fresh = np.concatenate([stacked(known), fresh], axis=1)
                 if (np.diff(fresh[0]) < 0).any():
                     fresh = fresh[:, np.argsort(fresh[0], kind="stable")]
-            self._curves[name] = Curve(*fresh)
+            curves[name] = Curve(*fresh)
+        self._curves = curves
 
 
 def stacked(of: Curve) -> Array:

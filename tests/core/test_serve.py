@@ -401,24 +401,6 @@ def test_a_visitor_that_says_nothing_is_sent_away(
         assert time.monotonic() - begin < 8
 
 
-def test_there_is_room_for_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST", 2)
-    with serving(tmp_path) as own:
-        port = own.gate.port
-        guests = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(3)]
-        assert guests[2].recv(1) == b""
-        for guest in guests:
-            guest.close()
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                assert ask(own, "/")[0] == 200
-                break
-            except OSError:  # the others are about to be gone
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-
-
 def test_help_does_not_wait_for_it() -> None:
     code = "import sys, dualml.cli.app; print([m for m in sys.modules if 'serve' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
