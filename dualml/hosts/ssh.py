@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
+from dualml.files import open_to_append
 from dualml.hosts.file import Host, Hosts
 from dualml.launch.greeting import differing
 from dualml.launch.hub import LEAVE_S
@@ -157,7 +158,7 @@ def started(
     try:
         for rank, (name, line, own) in enumerate(places, start=1):
             told = {"words": [*words, "--rank", str(rank)], "environ": {**environ, **own}}
-            with (logs / f"rank{rank}.log").open("ab") as log:
+            with open_to_append(logs / f"rank{rank}.log") as log:
                 process = subprocess.Popen(
                     line, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 )

@@ -23,6 +23,7 @@ from typing import Any
 
 from dualml.backend import Launcher
 from dualml.errors import CommunicationError
+from dualml.files import open_to_append
 from dualml.launch.doors import accept_each
 from dualml.messages import LONGEST_LINE, decode_header, number_of, read_lines
 
@@ -82,7 +83,7 @@ class Host:
         listen.start()
         words = [str(self.folder / "ranks"), *self.words]
         command = self.launcher.command(self.size, MODULE, words)
-        with self.log.open("ab") as output:
+        with open_to_append(self.log) as output:
             self.process = subprocess.Popen(
                 command,
                 env=self.environ,

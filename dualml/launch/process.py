@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dualml.files import open_to_append
 from dualml.machine import python
 
 #: The import of a framework on a busy machine, at most.
@@ -52,7 +53,7 @@ class Launch:
     def start(self) -> Process:
         """The process, in a session of its own, with pipes to its input and output."""
         environ = {**os.environ, **self.environ}
-        with self.log.open("ab") as output:
+        with open_to_append(self.log) as output:
             if self.preload and forks(environ):
                 with contextlib.suppress(
                     OSError

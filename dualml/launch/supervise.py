@@ -16,12 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dualml.files import open_to_read
 from dualml.launch.hosted import Guest
 from dualml.launch.process import Launch, Process
 from dualml.messages import LONGEST_LINE, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1
+#: Bytes at the end of a log in which its last lines are looked for.
+TAIL = 2**16
 #: After the first rank that fails, the others may say why for so long: the first to end is often
 #: only the first to notice.
 PEERS_S = 1.5
@@ -281,7 +284,9 @@ def died(code: int) -> str:
 def last_lines(log: Path, count: int = 5) -> list[str]:
     """The end of a log, for the record of a failed trial."""
     try:
-        lines = log.read_text("utf-8", errors="replace").splitlines()
+        with open_to_read(log, links=False) as file:
+            file.seek(-min(TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            lines = file.read(TAIL).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
     return [line for line in lines if line.strip()][-count:]

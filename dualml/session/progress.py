@@ -20,6 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from dualml.errors import plain
 from dualml.store.manifest import Key, TrialRecord
 from dualml.words import Words
 
@@ -138,7 +139,7 @@ class Shown:
 
     def say(self, text: str | Text) -> None:
         """A line that stays."""
-        self.console.print(text, soft_wrap=True, highlight=False)
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def at_work(self, name: str, phase: str, event: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -256,6 +257,6 @@ def summary(name: str, trial: TrialRecord, words: Words) -> Text:
     if trial.status == "ok":
         key = "run.measured" if trial.final_loss is None else "run.ok"
         return Text.assemble(("✓ ", "green"), words(key, name=name, **trial.describe()))
-    status, reason = words(f"status.{trial.status}"), str(trial.reason)
+    status, reason = words(f"status.{trial.status}"), plain(str(trial.reason), "\n")
     colour = "yellow" if trial.status == "unsupported" else "red"
     return Text.assemble(("✗ ", colour), words("run.bad", name=name, status=status, reason=reason))

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from dualml.backend import Adopted, backends
+from dualml.errors import plain
 from dualml.hosts.ssh import Started
 from dualml.launch import adopted
 from dualml.launch.helper import help_ranks
@@ -29,7 +30,7 @@ GATHER_S = 600.0
 def say(text: str) -> None:
     """A line for whoever sits in front of it."""
     with contextlib.suppress(OSError):  # the terminal is gone
-        print(f"dualml: {text}", file=sys.stderr, flush=True)
+        print(f"dualml: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -> None:

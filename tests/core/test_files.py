@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,8 @@ from dualml.files import (
     write_json,
     write_text,
 )
+from dualml.launch.process import Launch
+from dualml.launch.supervise import last_lines
 from dualml.store.best import read_best
 from dualml.store.checkpoint import load_checkpoint
 from dualml.store.growing import Growing
@@ -234,9 +238,6 @@ def test_what_a_user_names_as_standard_output_comes_there_in_order(tmp_path: Pat
         "import sys; from pathlib import Path; from dualml.outputs import write_output; "
         "print('first'); write_output(Path(sys.argv[1]), b'second\\n'); print('third')"
     )
-    import subprocess
-    import sys
-
     for name in ("-", str(link), "/dev/stdout"):
         with (tmp_path / "out").open("w") as out:
             subprocess.run([sys.executable, "-c", code, name], stdout=out, check=True, timeout=60)
@@ -293,3 +294,22 @@ def test_a_trials_checkpoint_with_odd_progress_is_one_line(tmp_path: Path, progr
     with pytest.raises(UserError, match="not a readable checkpoint") as refused:
         opened(path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_the_log_of_a_rank_is_a_file(tmp_path: Path, kind: str) -> None:
+    """A run that is resumed may come from another machine."""
+    log = tmp_path / "rank0.log"
+    put(kind, log)
+    launch = Launch([sys.executable, "-c", ""], {}, log)
+    assert isinstance(ended(launch.start), OSError)
+    assert ended(lambda: last_lines(log)) == []
+
+
+def test_of_a_large_log_the_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "rank0.log"
+    with log.open("wb") as file:
+        file.truncate(2**33)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\none\ntwo\n")
+    assert last_lines(log, 2) == ["one", "two"]
