@@ -227,15 +227,13 @@ def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_pa
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     code = (
-        "import errno, os, pathlib, sys\n"
-        "import dualml.files\n"
-        "write = pathlib.Path.write_bytes\n"
-        "def full(self, content):\n"
-        "    if 'run.json' in self.name and pathlib.Path(sys.argv[-1], 'trials').exists():\n"
-        "        with open('/dev/full', 'wb') as file:\n"
-        "            file.write(content)\n"
-        "    return write(self, content)\n"
-        "pathlib.Path.write_bytes = full\n"
+        "import os, pathlib, sys\n"
+        "usual = os.open\n"
+        "def full(name, flags, *more, **named):\n"
+        "    if '.run.json.' in str(name) and pathlib.Path(sys.argv[-1], 'trials').exists():\n"
+        "        return usual('/dev/full', os.O_WRONLY)\n"
+        "    return usual(name, flags, *more, **named)\n"
+        "os.open = full\n"
         "from dualml.cli import main\n"
         "main()\n"
     )
