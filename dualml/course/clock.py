@@ -13,6 +13,8 @@ from dualml.course.collectives import Ask
 
 #: Every so many calls one is disturbed.
 DISTURBED = 4
+#: Options of a call that no rank is told.
+HIDDEN = ("alpha", "beta", "first", "disturbed", "late")
 #: Bytes of an element.
 WIDTHS = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
 

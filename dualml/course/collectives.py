@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class Ask:
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     @property
     def sends(self) -> dict[int, Any]:
@@ -60,8 +61,17 @@ class Ask:
         return {int(key.partition("/")[2]): a for key, a in self.arrays.items()}
 
 
-def read_ask(header: Header, arrays: Mapping[str, Any], rank: int, size: int) -> Ask:
-    """Return what a rank asks for; `ValueError` with the student's mistake where it cannot be."""
+def read_ask(
+    header: Header, arrays: Mapping[str, Any], rank: int, size: int, silent: bool = False
+) -> Ask:
+    """Return what a rank asks for.
+
+    Args:
+        silent: tensors stay with the ranks: only what a collective takes counts.
+
+    Raises:
+        ValueError: it cannot be; the text is the student's mistake.
+    """
     name = text_of(header, "op", 40)
     if name == EXCHANGE:
         return read_exchange(header, arrays, rank, size)
@@ -85,9 +95,11 @@ def read_ask(header: Header, arrays: Mapping[str, Any], rank: int, size: int) ->
     for a in arrays.values():
         if (a.dtype.name, a.shape) != (dtype, shape):
             raise ValueError(f"{name}: parts of different shapes or types")
-    silent = field_of(header, "silent", bool, False)
-    if not silent and not parts and name not in ("barrier", "scatter") and "x" not in arrays:
-        raise ValueError(f"{name} without a tensor")
+    expected = {str(r) for r in range(size)} if parts else {"x"}
+    if silent or name == "barrier" or (name == "scatter" and not parts):
+        expected = set()
+    if arrays.keys() != expected:
+        raise ValueError(f"{name} without its tensors")
     return Ask(name, op, root, dtype, shape, arrays)
 
 
@@ -163,7 +175,7 @@ def compute(asks: Sequence[Ask]) -> list[dict[str, Any]]:
 def mismatch(rank: int, peer: int, x: Any, expected: tuple[str, tuple[int, ...]]) -> str:
     """Return what is wrong with a message, empty where it fits: its elements, or their type."""
     dtype, shape = expected
-    elements = int(np.prod(shape, dtype=np.int64))
+    elements = prod(shape)
     if x.size != elements:
         return f"rank {rank} receives {x.size} elements from rank {peer} and expects {elements}"
     if x.dtype.name != dtype:

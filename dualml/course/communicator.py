@@ -105,9 +105,9 @@ class Communicator:
         came = self._request({"op": "exchange", "receive": expected}, arrays)
         return {peer: self._to_tensor(came[str(peer)], like) for peer, like in likes.items()}
 
-    def mark(self, name: str) -> None:
+    def mark(self) -> None:
         """Begin a new part of the call, whose traffic is counted apart."""
-        send(self._door, {"event": "mark", "call": self.number, "name": name})
+        send(self._door, {"event": "mark", "call": self.number})
 
     def _described(self, x: Tensor) -> tuple[str, list[int]]:
         dtype = str(x.dtype).lower().rpartition(".")[2]
@@ -124,7 +124,7 @@ class Communicator:
         dtype, shape = self._described(x)
         header = {"op": name, "reduce": op, "root": root, "dtype": dtype, "shape": shape}
         if self.silent:
-            self._request({**header, "silent": True}, {})
+            self._request(header, {})
             return {"x": x}
         if parts is None:
             arrays = {"x": self._to_array(x)}

@@ -20,6 +20,9 @@ from dualml.course.exercise import (
 )
 
 Status = Literal["met", "not met", "unwritten", "not judged"]
+#: What becomes of an answer whose arrays are none that a driver sends: a student's process did.
+UNREADABLE = (KeyError, ValueError, TypeError, IndexError, OverflowError, MemoryError)
+LONGEST = 200  # characters
 #: Mistakes that are looked for together.
 MOST = 2
 #: Of an answer that a mistake explains: so many times the tolerance of the right one.
@@ -60,7 +63,11 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
             mistakes = requirement.mistakes_of(answer.trouble)
             return Judgement(requirement, status, answer.trouble, call, mistakes=mistakes)
     for call, answer in zip(calls, answers, strict=True):
-        found = requirement.problem(call, answer)
+        try:
+            found = requirement.problem(call, answer)
+        except UNREADABLE as error:
+            trouble = Trouble("unreadable", f"{type(error).__name__}: {error}"[:LONGEST])
+            return Judgement(requirement, "not met", trouble, call)
         if found is not None:
             difference, mistakes = found
             if mistakes and likely and requirement.follows:

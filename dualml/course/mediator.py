@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from dualml.course.clock import Clock
+from dualml.course.clock import HIDDEN, Clock
 from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
-from dualml.course.frames import Arrays, encode, plain_text
+from dualml.course.frames import MOST_ARRAYS, Arrays, encode, plain_text
 from dualml.course.member import Member, Trouble
-from dualml.course.tally import Tally, allowed_in
+from dualml.course.tally import Tally
 from dualml.messages import Header, number_of, seconds_of, text_of
 
 #: After the first rank that fails, the others may say what became of them for so long.
@@ -25,8 +25,14 @@ PEERS_S = 1.5
 #: A rank takes what it is sent at least after so long.
 TAKE_S = 5.0
 READ = 1 << 18
+#: Of an answer of all ranks together: bytes, arrays, and characters of a name.
+LARGEST_ANSWER, LONGEST_KEY = 32 << 20, 150
 #: Collectives and exchanges of one call, far more than an exercise needs.
 MOST_ASKS = 20_000
+
+
+class NotConfined(Exception):
+    """A rank could not be put behind the walls: the machine's fault."""
 
 
 class Mediator:
@@ -45,7 +51,7 @@ class Mediator:
             member.door.setblocking(False)
             self.selector.register(member.door, selectors.EVENT_READ, member)
         self.scheduled: list[tuple[float, int, Callable[[], None]]] = []
-        self.tally, self.clock = Tally(()), Clock({}, len(doors))
+        self.tally, self.clock = Tally("", {}), Clock({}, len(doors))
         self.sequence = 0
 
     def run(
@@ -66,13 +72,15 @@ class Mediator:
             owner: where this socket is closed, nobody waits any more (`InterruptedError`).
         """
         options: dict[str, Any] = dict(header.get("options", {}))
-        self.tally = Tally(allowed_in(str(header.get("kind", "")), options))
+        self.tally = Tally(str(header.get("kind", "")), options)
         self.clock, self.sequence, self.scheduled = Clock(options, len(self.members)), 0, []
         for member, own in zip(self.members, arrays, strict=True):
             member.ask = member.arrays = member.trouble = None
             member.number, member.asks = number, 0
             if header:
-                self.send(member, header, own)
+                shown = {k: v for k, v in options.items() if k not in HIDDEN}
+                told = {**header, "options": shown, "silent": self.clock.runs}
+                self.send(member, told, own)
         begin = time.monotonic()
         deadline, failed = begin + seconds, 0.0
         while not all(member.is_done for member in self.members):
@@ -145,13 +153,19 @@ class Mediator:
             if member.is_gone or number_of(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
             if member.is_done:
+                member.arrays = None
                 raise ValueError("a message after the answer")
             kind = text_of(header, "event", 20)
-            if kind == "ask":
+            if kind == "broken" and not member.is_confined:
+                raise NotConfined(text_of(header, "why"))
+            if kind == "confined" and not member.is_confined:
+                member.is_confined = True
+            elif kind == "ask":
                 self.handle_ask(member, header, arrays)
             elif kind == "mark":
-                self.tally.mark(member.rank, text_of(header, "name", 40))
+                self.tally.mark(member.rank)
             elif kind == "answer":
+                self.check_answer(arrays)
                 member.seconds = seconds_of(header, "seconds", 1e6, 0.0)
                 member.arrays, member.ask = arrays, None
             elif kind == "trouble":
@@ -163,13 +177,24 @@ class Mediator:
         except (ValueError, TypeError, OverflowError, KeyError) as error:
             self.drop_member(member, f"sent what is no message: {plain_text(error)}")
 
+    def check_answer(self, arrays: Arrays) -> None:
+        """Refuse an answer that the judge could not be sent together with those of the others."""
+        size = len(self.members)
+        if len(arrays) > MOST_ARRAYS // size:
+            raise ValueError(f"{len(arrays):,} arrays; at most {MOST_ARRAYS // size:,} are read")
+        if (most := max(map(len, arrays), default=0)) > LONGEST_KEY:
+            raise ValueError(f"a name of {most} characters; at most {LONGEST_KEY} are read")
+        total = sum(a.nbytes for a in arrays.values())
+        if total > LARGEST_ANSWER // size:
+            raise ValueError(f"{total:,} bytes; at most {LARGEST_ANSWER // size:,} are read")
+
     def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
         """A rank asks for a collective or an exchange."""
         member.asks += 1
         if member.ask is not None or member.asks > MOST_ASKS:
             raise ValueError("more questions than answers")
         try:
-            ask = read_ask(header, arrays, member.rank, len(self.members))
+            ask = read_ask(header, arrays, member.rank, len(self.members), self.clock.runs)
             self.tally.allow(ask.name)
         except ValueError as error:
             self.refuse(member, "CommunicationError", str(error))
@@ -225,7 +250,12 @@ class Mediator:
             self.tally.note(member.rank, ask)
             member.ask = None
         seconds = self.clock.duration(asks[0]) if self.clock.runs else 0.0
-        results = [{} for _ in asks] if self.clock.runs else compute(asks)
+        try:
+            results = [{} for _ in asks] if self.clock.runs else compute(asks)
+        except (ValueError, MemoryError, OverflowError) as error:
+            for member in self.members:
+                self.refuse(member, "CommunicationError", f"{asks[0].name}: {plain_text(error)}")
+            return True
 
         def reply() -> None:
             for member, arrays in zip(self.members, results, strict=True):
@@ -279,10 +309,14 @@ class Mediator:
         if member.is_gone:
             return
         try:
+            whole = b"".join(encode(header, arrays))
             member.door.settimeout(TAKE_S)
-            member.door.sendall(b"".join(encode(header, arrays)))
+            member.door.sendall(whole)
         except OSError:
             self.drop_member(member, self.ended(member.rank))
+            return
+        except ValueError as error:  # more than fits into a message
+            self.drop_member(member, f"would receive {plain_text(error)}")
             return
         member.door.setblocking(False)
 

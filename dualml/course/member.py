@@ -25,7 +25,8 @@ class Member:
     Attributes:
         ask: what it waits for; None while it computes.
         arrays, trouble: what came of the call.
-        is_gone: it has ended; ``why`` says how.
+        is_gone: its process has ended, or cannot be understood any more.
+        is_confined: it is behind the walls, and the student's code may run there.
     """
 
     rank: int
@@ -38,6 +39,7 @@ class Member:
     trouble: Trouble | None = None
     seconds: float = 0.0
     is_gone: bool = False
+    is_confined: bool = False
 
     @property
     def is_done(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Arrays, Call, File, NotJudged, Trouble
+from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
 from dualml.course.forbidden import BANNED
 from dualml.course.isolation.client import drive_of, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import decoded, legible
-from dualml.messages import Header, number_of
+from dualml.messages import Header
 
 #: Seconds that one call may take.
 CALL_S = 10.0
 #: Seconds between two messages of the warden: loading the file on a busy machine, or a call.
 SILENT_S = 90.0
+#: Seconds that all calls of a file may take, and for each of them: what is slow in every call is
+#: ended, too.
+BUDGET_S, BUDGET_CALL_S = 90.0, 1.5
 #: A process that a call has ended is started again for the others, so many times.
 AGAIN = 8
 #: Of the programs that lie beside a student's file and go with it: bytes of one, of all, how many.
@@ -61,15 +65,17 @@ class Sandbox:
             NotJudged: the machine is at fault.
         """
         out: dict[int, Answer] = {}
+        deadline = time.monotonic() + BUDGET_S + BUDGET_CALL_S * len(calls)
         hung: dict[str, Answer] = {}  # a function that never came back would not another time
         for ranks, network in sorted({group_key(call) for call in calls}):
             left = [n for n, call in enumerate(calls) if group_key(call) == (ranks, network)]
             for _ in range(AGAIN):
                 out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung}
                 left = [n for n in left if n not in out]
-                if not left or self.over():
+                if not left or self.over() or time.monotonic() > deadline:
                     break
-                attempted = self.attempt([calls[n] for n in left], ranks, network, done)
+                wanted = [calls[n] for n in left]
+                attempted = self.attempt(wanted, ranks, network, done, deadline)
                 found = {left[n]: answer for n, answer in attempted.items()}
                 out |= found
                 hung |= {
@@ -80,30 +86,39 @@ class Sandbox:
                 left = [n for n in left if n not in out]
             # Whatever ended so many calls of a function would have ended the others of it, too.
             ended = {calls[n].target: a for n, a in out.items() if a.trouble is not None}
-            none = Answer(trouble=Trouble("died"))
+            slow = time.monotonic() > deadline
+            none = Answer(trouble=Trouble("timeout" if slow else "died"))
             out |= {n: ended.get(calls[n].target, none) for n in left}
         return [out[n] for n in range(len(calls))]
 
     def attempt(
-        self, calls: Sequence[Call], ranks: int, network: bool, done: Callable[[], None]
+        self,
+        calls: Sequence[Call],
+        ranks: int,
+        network: bool,
+        done: Callable[[], None],
+        deadline: float,
     ) -> dict[int, Answer]:
         """Return what comes of the calls until one of them ends the processes."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
-            group.begin(self.job(calls, ranks), self.files(), [message_of(call) for call in calls])
-            for header, arrays in group.messages(SILENT_S, self.over):
-                number = number_of(header, "call", -1, len(calls) - 1)
-                answer = self.read_answer(header, arrays, ranks)
-                if number < 0:
-                    if answer.trouble is not None:
-                        return dict.fromkeys(range(len(calls)), answer)
-                    continue
-                found[number] = answer
+            group.send(self.job(calls, ranks), self.files())
+            loaded = group.outcome(SILENT_S, self.over)
+            if loaded is None:
+                return found
+            answer = self.read_answer(*loaded, ranks)
+            if answer.trouble is not None:
+                return dict.fromkeys(range(len(calls)), answer)
+            for number, call in enumerate(calls):
+                group.send(*message_of(call))
+                heard = group.outcome(SILENT_S, self.over)
+                if heard is None:
+                    break
+                found[number] = self.read_answer(*heard, ranks)
                 done()
+                if heard[0]["last"] or time.monotonic() > deadline:
+                    break
             self.printed = group.tail(0)
-        said = any(answer.trouble is not None for answer in found.values())
-        if len(found) < len(calls) and not said and not self.over():
-            raise NotJudged("the process that looks after the ranks has ended")
         return found
 
     def job(self, calls: Sequence[Call], ranks: int) -> dict[str, Any]:

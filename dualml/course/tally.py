@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,21 +17,27 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "zero": ("reduce_scatter", "all_gather", "all_reduce", "broadcast"),
     "measured": ("all_reduce", "barrier"),
 }
-#: Marks that a rank may set in a call.
-MOST_MARKS = 64
+#: Bytes of an element of the tensors that exercises are given.
+WIDTH = 4
+
+Counts = dict[str, list[int]]
 
 
 class Tally:
     """Counts of one call.
 
     Args:
-        allowed: collectives that the exercise has; all where none is named.
+        kind: of the call.
+        options: ``collectives``, those that the exercise has, where the call says so itself; of
+            ``zero`` the number of ``steps``.
     """
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self.allowed = tuple(allowed)
-        #: Rank → name of each part of the call → collective → elements of each of its calls.
-        self.parts: dict[int, list[tuple[str, dict[str, list[int]]]]] = {}
+    def __init__(self, kind: str, options: Mapping[str, Any]) -> None:
+        self.allowed = tuple(options.get("collectives", ())) or ALLOWED.get(kind, ())
+        self.kind, self.marks = kind, {"layer": 1, "zero": options.get("steps", 0)}.get(kind, 0)
+        #: Rank → parts of the call → collective → elements of each of its calls.
+        self.parts: dict[int, list[Counts]] = {}
+        #: Rank → bytes of each message.
         self.messages: dict[int, list[int]] = {}
 
     def allow(self, name: str) -> None:
@@ -42,39 +48,33 @@ class Tally:
     def note(self, rank: int, ask: Ask) -> None:
         """Count what a rank has handed over."""
         if ask.name == EXCHANGE:
-            self.messages.setdefault(rank, []).extend(int(x.size) for x in ask.sends.values())
-        counts = self.parts.setdefault(rank, [("", {})])[-1][1]
-        counts.setdefault(ask.name, []).append(ask.elements)
+            sizes = [int(x.nbytes) for x in ask.sends.values() if x.size]
+            self.messages.setdefault(rank, []).extend(sizes)
+        self.parts.setdefault(rank, [{}])[-1].setdefault(ask.name, []).append(ask.elements)
 
-    def mark(self, rank: int, name: str) -> None:
-        """Let a new part of the call begin; what was counted before is called ``name``."""
-        parts = self.parts.setdefault(rank, [("", {})])
-        if len(parts) > MOST_MARKS:
-            raise ValueError("more marks than a call has parts")
-        parts[-1] = name, parts[-1][1]
-        parts.append(("", {}))
+    def mark(self, rank: int) -> None:
+        """Let a new part of the call begin, as often as the call has parts (`ValueError`)."""
+        parts = self.parts.setdefault(rank, [{}])
+        if len(parts) > self.marks:
+            raise ValueError(f"mark {len(parts)} of a call that has {self.marks}")
+        parts.append({})
 
-    def arrays(self, kind: str, rank: int) -> dict[str, Any]:
-        """What the answer to a call of this kind says of traffic; nothing of it comes from the
-        student's process.
+    def arrays(self, rank: int) -> dict[str, Any]:
+        """Return what the answer says of traffic; nothing of it comes from the student's process.
 
-        ``aggregate``, ``zero``: ``sent/NAME``, elements of each call of a collective, of the last
-        part. ``ring``: ``messages``, ``elements``. ``layer``: ``forward``, ``backward``, elements
-        of the all-reduces of either part.
+        ``aggregate``: ``sent/NAME``, elements of each call of a collective; ``zero``: those of the
+        update that hands over most. ``ring``: ``messages``, ``elements``. ``layer``: ``forward``,
+        ``backward``, elements of the all-reduces of either part.
         """
-        parts = self.parts.get(rank, [("", {})])
-        if kind == "ring":
+        parts = self.parts.get(rank, [{}])
+        if self.kind == "ring":
             sent = self.messages.get(rank, [])
-            return {"messages": np.array(len(sent)), "elements": np.array(sum(sent))}
-        if kind == "layer":
-            named = {"forward": parts[0][1], "backward": parts[1][1] if len(parts) > 1 else {}}
+            return {"messages": np.array(len(sent)), "elements": np.array(sum(sent) // WIDTH)}
+        if self.kind == "layer":
+            backward = parts[1] if len(parts) > 1 else {}
+            named = {"forward": parts[0], "backward": backward}
             return {n: np.array(c.get("all_reduce", []), np.int64) for n, c in named.items()}
-        if kind in ("aggregate", "zero"):
-            last = parts[-1][1]
-            return {f"sent/{n}": np.array(last.get(n, []), np.int64) for n in self.allowed}
-        return {}
-
-
-def allowed_in(kind: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the collectives that a call has; none: all of them."""
-    return tuple(options.get("collectives", ())) or ALLOWED.get(kind, ())
+        if self.kind not in ("aggregate", "zero"):
+            return {}
+        most = max(parts[1:] or parts, key=lambda counts: sum(map(sum, counts.values())))
+        return {f"sent/{n}": np.array(most.get(n, []), np.int64) for n in self.allowed}

@@ -24,7 +24,7 @@ def zero(
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        comm.mark("update")
+        comm.mark()
         opt.step(ms.Tensor(arrays[f"g/{step}"]))
         out[f"{step}/parameters"] = parameters.asnumpy().copy()
     return out | {n: getattr(opt, n).asnumpy().copy() for n in ("m", "v") if hasattr(opt, n)}

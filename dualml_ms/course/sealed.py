@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import sys
+import textwrap
+from types import CodeType
 from typing import Any
 
 from mindspore.ops.primitive import Primitive
@@ -12,19 +17,37 @@ from dualml.course.guards import refuse_ready_made
 
 #: Modules under which compiled functions of optimizers are found.
 COMPILED = ("mindspore._c_expression", "mindspore.ops.auto_generate")
+#: Names of primitives that update parameters.
+UPDATES = re.compile(
+    r"(Sparse|Fused|Resource)*Apply\w*|\w*(Adam|Adagrad|Adadelta|Momentum|RMSProp|Ftrl|Proximal)\w*"
+    r"|SGD|LARS\w*|Lamb\w*|pyboost_(adam|sgd|apply)\w*"
+)
 
 
 def seal() -> None:
-    """Let primitives of optimizers refuse to be made, under whatever name they are asked for."""
-    make = Primitive.__init__
+    """Let primitives of optimizers refuse to be made, under whatever name they are asked for.
 
-    def checked(self: Any, name: str, *arguments: Any, **options: Any) -> None:
-        if name in {*PRIMITIVES, "AdamW", "ApplyAdamW"}:
-            refuse_ready_made(f"mindspore.ops.{name}")
-        make(self, name, *arguments, **options)
-
-    Primitive.__init__ = checked
+    The check is put into the code of `Primitive.__init__` itself: there is no other one left that
+    could be called instead.
+    """
+    text = textwrap.dedent(inspect.getsource(Primitive.__init__))
+    tree = ast.parse(text)
+    (function,) = tree.body
+    assert isinstance(function, ast.FunctionDef)
+    check = ast.parse("name = _checked_primitive(name)").body
+    function.body = [*check, *function.body]
+    code = compile(ast.fix_missing_locations(tree), "<primitive>", "exec")
+    Primitive.__init__.__code__ = next(c for c in code.co_consts if isinstance(c, CodeType))
+    Primitive.__init__.__globals__["_checked_primitive"] = checked_name
     for module in COMPILED:
-        for name in ("pyboost_adamw", "AdamWPrim_"):
-            if hasattr(sys.modules.get(module), name):
+        for name in list(vars(sys.modules.get(module, object))):
+            if UPDATES.fullmatch(name) and not isinstance(getattr(sys.modules[module], name), type):
                 delattr(sys.modules[module], name)
+
+
+def checked_name(name: Any) -> str:
+    """Return the name of a primitive, unless it is that of an optimizer."""
+    plain = str.__str__(name)  # of a subclass, too, whatever that says of itself
+    if plain in PRIMITIVES or UPDATES.fullmatch(plain):
+        refuse_ready_made(f"mindspore.ops.{plain}")
+    return plain

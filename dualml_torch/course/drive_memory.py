@@ -24,7 +24,7 @@ def zero(
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        comm.mark("update")
+        comm.mark()
         opt.step(torch.from_numpy(arrays[f"g/{step}"].copy()))
         out[f"{step}/parameters"] = parameters.detach().numpy().copy()
     return out | {n: np.array(getattr(opt, n)) for n in ("m", "v") if hasattr(opt, n)}

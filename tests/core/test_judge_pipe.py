@@ -77,8 +77,8 @@ def test_whatever_a_rank_sends_the_call_ends(count: int) -> None:
         assert all(member.is_done for member in members)
         for member in members:
             check_outcome(member)
-            mediator.tally.arrays("ring", member.rank)
-            mediator.tally.arrays("layer", member.rank)
+            mediator.tally.arrays(member.rank)
+            mediator.tally.arrays(member.rank)
         for member in mediator.members:
             member.door.close()
         for _, theirs in pairs:

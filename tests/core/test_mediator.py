@@ -39,7 +39,7 @@ class Group:
     def answer(self, rank: int, work: Work) -> None:
         comm = Communicator(self.doors[rank], rank, self.size, np.asarray, lambda a, like: a)
         header, _ = receive(self.doors[rank], 5.0)
-        comm.number, comm.silent = header["number"], "alpha" in header["options"]
+        comm.number, comm.silent = header["number"], header["silent"]
         try:
             out = work(comm)
         except Exception as error:
@@ -204,17 +204,17 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
         return {"messages": np.array(99)}
 
     ranks.run(ring, kind="ring")
-    made = ranks.mediator.tally.arrays("ring", 0)
+    made = ranks.mediator.tally.arrays(0)
     assert {k: int(a) for k, a in made.items()} == {"messages": 2, "elements": 8}
 
     def layer(comm: Communicator) -> dict[str, Any]:
         comm.all_reduce(own(comm))
-        comm.mark("forward")
+        comm.mark()
         comm.all_reduce(own(comm, 2))
         return {}
 
     ranks.run(layer, kind="layer")
-    made = ranks.mediator.tally.arrays("layer", 1)
+    made = ranks.mediator.tally.arrays(1)
     assert {k: a.tolist() for k, a in made.items()} == {"forward": [5], "backward": [2]}
 
 

@@ -2,7 +2,8 @@
 
 Everything that works on a check is inside of them: a server that is started for it, and imports the
 framework first. Of dualml nothing is there but the files that this server has to import, which are
-no solutions. So the files of the framework's own optimizers can be read here, not used.
+no solutions. The files of the framework's own optimizers are needed for that, too, so that here a
+student's code can read them, and copy what stands there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from dualml.course.isolation.root import HOME, Contents
+from dualml.course.isolation.root import HOME, QUOTA, Contents
 from dualml.launch.process import IMPORT_S
 from dualml.machine import python
 
@@ -55,6 +56,7 @@ def command(modules: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         words += ["--ro-bind", path, path]
     for path in holding.hidden:
         words += ["--remount-ro", path] if os.path.isdir(path) else []
+    words += ["--tmpfs", "/dev/shm", "--remount-ro", "/dev/shm", "--size", str(QUOTA)]
     return [*words, "--tmpfs", HOME, "--dir", "/tmp", "--chdir", "/", "--"]
 
 

@@ -46,6 +46,8 @@ class Server:
         environ = {name: os.environ[name] for name in LISTED if name in os.environ}
         environ |= {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp",
                     "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}  # fmt: skip
+        paths = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+        environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock, self.ready = threading.Lock(), False
         with theirs:
@@ -59,7 +61,8 @@ class Server:
             self.process = subprocess.Popen(
                 words,
                 env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+                stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
+                pass_fds=[theirs.fileno()],
             )  # fmt: skip
 
     def start(self, walls: bool, network: bool, descriptors: Sequence[int]) -> int:
@@ -153,52 +156,43 @@ class Cell:
     control: socket.socket
     printed: Sequence[int]
 
-    def begin(
-        self,
-        job: Mapping[str, Any],
-        files: Mapping[str, Any],
-        calls: Sequence[tuple[Header, Arrays]],
-    ) -> None:
-        """Say what is to be done.
+    def send(self, header: Mapping[str, Any], arrays: Arrays) -> None:
+        """Send the job with its files, or a call with its inputs.
 
         Raises:
             NotJudged: nobody takes it.
         """
         self.control.settimeout(MESSAGE_S)
         try:
-            send(self.control, {**job, "calls": len(calls)}, files)
-            for header, arrays in calls:
-                send(self.control, header, arrays)
+            send(self.control, header, arrays)
         except OSError as error:
             raise NotJudged(f"{LOST}: {error}") from None
 
-    def messages(
+    def outcome(
         self, seconds: float, over: Callable[[], bool]
-    ) -> Iterator[tuple[Header, dict[str, Any]]]:
-        """Yield what the warden says, until it ends or is ``over``.
+    ) -> tuple[Header, dict[str, Any]] | None:
+        """Return what came of the job's beginning or of a call; None where nobody waits any more.
 
         Args:
-            seconds: between two messages.
+            seconds: that it may take.
+            over: whether nobody waits.
 
         Raises:
-            NotJudged: it failed, which is no fault of the student's.
+            NotJudged: the machine failed.
         """
         deadline = time.monotonic() + seconds
-        while not over():
-            if not select.select([self.control], [], [], POLL_S)[0]:
-                if time.monotonic() > deadline:
-                    raise NotJudged(f"{LOST}: silent for {seconds:g} s")
-                continue
-            try:
-                header, arrays = receive(self.control, MESSAGE_S)
-            except ConnectionError:
-                return
-            except (OSError, ValueError) as error:
-                raise NotJudged(f"{LOST}: {error}") from None
-            if header.get("event") == "failed":
-                raise NotJudged(str(header.get("why")))
-            yield header, arrays
-            deadline = time.monotonic() + seconds
+        while not select.select([self.control], [], [], POLL_S)[0]:
+            if over():
+                return None
+            if time.monotonic() > deadline:
+                raise NotJudged(f"{LOST}: silent for {seconds:g} s")
+        try:
+            header, arrays = receive(self.control, MESSAGE_S)
+        except (OSError, ValueError) as error:
+            raise NotJudged(f"{LOST}: {error}") from None
+        if header.get("event") == "failed":
+            raise NotJudged(str(header.get("why")))
+        return header, arrays
 
     def tail(self, rank: int, size: int = 4000) -> str:
         """Return the end of what a rank has printed."""

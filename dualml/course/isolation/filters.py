@@ -48,12 +48,16 @@ REFUSED: dict[str, tuple[int, int]] = {
     "iopl": (172, -1), "ioperm": (173, -1), "vhangup": (153, 58), "nfsservctl": (180, 42),
     "fanotify_init": (300, 262), "memfd_secret": (447, 447), "setpriority": (141, 140),
     "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
+    "memfd_create": (319, 279), "shmget": (29, 194), "shmat": (30, 196), "msgget": (68, 186),
+    "semget": (64, 190), "mq_open": (240, 180), "flock": (73, 32), "inotify_init1": (294, 26),
+    "io_setup": (206, 0), "modify_ldt": (154, -1),
 }  # fmt: skip
 #: The C library takes `clone` where there is no `clone3`, whose flags a filter cannot read.
 CLONE, CLONE3 = (56, 220), (435, 435)
-#: Signals: a process may send them to itself.
-SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
-           "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
+#: Calls about a process, which may be this one alone; for some of them 0 is this one.
+OWN = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
+       "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+       "prlimit64": (302, 261)}  # fmt: skip
 THREAD = 0x00010000  # CLONE_THREAD
 SOCKET = (41, 198)
 #: Families of sockets that ranks with a network of their own need: IPv4, IPv6, and the one by which
@@ -109,11 +113,12 @@ def compile_filter(network: bool, own: int) -> list[bytes]:
     for numbers in REFUSED.values():
         if numbers[column] >= 0:
             program += [bpf(EQUAL, numbers[column], 0, 1), bpf(RETURN, refuse)]
-    for name, numbers in SIGNALS.items():
+    for name, numbers in OWN.items():
         whom = own if name != "tkill" else -1  # of a thread nobody knows whose it is
+        zero = 0 if name == "prlimit64" else whom
         program += [
-            bpf(EQUAL, numbers[column], 0, 4), bpf(LOAD, ARGUMENT_AT), bpf(EQUAL, whom, 1, 0),
-            bpf(RETURN, refuse), bpf(RETURN, ALLOW),
+            bpf(EQUAL, numbers[column], 0, 5), bpf(LOAD, ARGUMENT_AT), bpf(EQUAL, whom, 2, 0),
+            bpf(EQUAL, zero, 1, 0), bpf(RETURN, refuse), bpf(RETURN, ALLOW),
         ]  # fmt: skip
     program += [bpf(EQUAL, CLONE3[column], 0, 1), bpf(RETURN, absent)]
     program += [

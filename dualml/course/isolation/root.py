@@ -8,6 +8,7 @@ temporary file system of its own at `HOME`, with a quota.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualml.course.forbidden import READY_MADE
 from dualml.course.guards import OWN_MODULE
 from dualml.course.isolation.syscalls import (
     MS_BIND,
@@ -35,6 +37,8 @@ SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache",
           "/etc/localtime", "/etc/alternatives", "/sys/devices/system/cpu", "/proc/cpuinfo",
           "/proc/meminfo", "/nix/store", "/gnu/store")  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+#: Modules of a framework's operators.
+OPERATORS = re.compile(r"mindspore\.ops(\.|$)|torch(\._C.*)?$|^$")
 #: Packages that are hidden: whose solutions an exercise asks for.
 HIDDEN = re.compile(r"dualml(_torch|_ms)?([-_.].*)?", re.IGNORECASE)
 ACCOUNTS = "student:x:{uid}:{gid}::{home}:/nowhere\n"
@@ -61,11 +65,13 @@ def contents() -> Contents:
     """What this interpreter needs, with the modules that it has imported."""
     wanted = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *libraries()]
     wanted += [path for path in sysconfig.get_paths().values() if os.path.isdir(path)]
-    packages = [path for path in sys.path if path and os.path.isdir(path)]
-    wanted += [path for path in packages if not is_source_tree(path)]
+    packages = [path for path in sys.path if os.path.isabs(path) and os.path.isdir(path)]
+    for path in packages:
+        wanted += [path] if is_installed(path) else modules_in(path)
     shown: list[str] = []
     links: list[tuple[str, str]] = []
-    for path in sorted({os.path.abspath(path) for path in wanted}):
+    closed = {"/", os.path.expanduser("~")}
+    for path in sorted({os.path.abspath(path) for path in wanted} - closed):
         if os.path.islink(path):
             links.append((path, os.readlink(path)))
             path = os.path.realpath(path)
@@ -86,10 +92,21 @@ def libraries() -> set[str]:
     return set()
 
 
-def is_source_tree(path: str) -> bool:
-    """Whether a folder of packages is a checkout of ours, and nothing that was installed."""
-    ours = any(os.path.isfile(f"{path}/{name}/__init__.py") for name in ("dualml", "dualml_torch"))
-    return ours and not path.startswith((sys.prefix, sys.base_prefix, "/usr"))
+def is_installed(path: str) -> bool:
+    """Return whether a folder of packages belongs to the interpreter or to the system."""
+    return path.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/", "/usr/"))
+
+
+def modules_in(path: str) -> Iterable[str]:
+    """Yield the packages and modules in a folder that may hold other things, too: of a checkout
+    (``pyproject.toml``) nothing, since it holds solutions."""
+    if os.path.exists(f"{path}/pyproject.toml"):
+        return
+    for name in os.listdir(path):
+        whole = f"{path}/{name}"
+        package = os.path.isfile(f"{whole}/__init__.py") or name.endswith((".libs", ".dist-info"))
+        if not HIDDEN.fullmatch(name) and (package or name.endswith((".py", ".so"))):
+            yield whole
 
 
 def hidden_below(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
@@ -101,14 +118,27 @@ def hidden_below(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]
 
 
 def ready_made_files() -> Iterable[str]:
-    """Yield the files of the frameworks' own optimizers."""
+    """Yield the files in which the frameworks' own solutions stand; modules of operators, in which
+    much else stands, are not hidden."""
     for name, module in list(sys.modules.items()):
-        if OWN_MODULE.fullmatch(name):
+        if OWN_MODULE.fullmatch(name) or name in holders():
             yield from filter(None, (module.__file__, module.__cached__))
+
+
+@functools.cache
+def holders() -> frozenset[str]:
+    """Return the modules that define what `READY_MADE` names."""
+    found = set()
+    for dotted in (name for names in READY_MADE.values() for name in names):
+        parent, _, name = dotted.rpartition(".")
+        value = getattr(sys.modules.get(parent), name, None)
+        found.add(getattr(value, "__module__", None) or "")
+    return frozenset(name for name in found if not OPERATORS.match(name))
 
 
 def build(holding: Contents, uid: int, gid: int) -> None:
     """Make the root of this process's mount namespace, and go into it."""
+    os.umask(0o022)  # what is made here is for somebody else
     mount("none", "/", "", MS_REC | MS_SLAVE)
     sources = []
     for path in (*holding.shown, *DEVICES):

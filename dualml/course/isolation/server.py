@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -31,6 +32,12 @@ from dualml.launch.child import on_death_of_parent
 
 #: Bytes of a request, and descriptors with it.
 LONGEST, MOST = 4096, 66
+#: Modules in which, or beside which, something stands that an exercise asks for.
+SOLUTION = re.compile(
+    r"dualml\.(optim|precision|model|backend|reference|aggregation|partition|split|zero|parity)\b"
+    r"|dualml\.course\.(lab\d|memory|methods|solutions|judge|catalogue|grading|workspace)\b"
+    r"|dualml_(torch|ms)\.(?!course)"
+)
 #: The root of a warden is put together within so many seconds.
 ASKED_S = 10.0
 
@@ -41,6 +48,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
     for module in (drive, *modules):
         importlib.import_module(module)
+    if found := [name for name in sys.modules if SOLUTION.match(name)]:
+        raise SystemExit(f"modules that no student may find: {', '.join(found)}")
     disable_ready_made(READY_MADE.get(backend, ()))
     with contextlib.suppress(AttributeError):
         sys.modules[drive].seal()

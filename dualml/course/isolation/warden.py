@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any, NoReturn
 
 from dualml.course.frames import Arrays, plain_text, receive, send
@@ -28,6 +29,8 @@ from dualml.launch.child import on_death_of_parent
 
 #: Seconds in which the judge says what is to be done, and a rank that was late may still answer.
 JOB_S, LATE_S = 60.0, 3.0
+#: The judge may need so long between two calls: it waits for a core.
+CALL_S = 120.0
 #: The ranks of a busy machine may take so long to load the student's file beyond its own limit.
 LOAD_S = 30.0
 END = struct.Struct("=ii")
@@ -45,10 +48,7 @@ def watch_over(control: socket.socket, printed: Sequence[int], walls: Walls) -> 
         send(control, {"event": "walls"})
         job, sources = receive(control, JOB_S)
         files = {name: a.tobytes() for name, a in sources.items()}
-        calls = [receive(control, JOB_S) for _ in range(int(job["calls"]))]
-        inputs = [unpacked(arrays, int(job["size"])) for _, arrays in calls]
-        asked = [header for header, _ in calls]
-        run_job(control, job, files, list(zip(asked, inputs, strict=True)), printed, walls)
+        run_job(control, job, files, printed, walls)
     except (OSError, InterruptedError):
         code = 1  # the judge is gone
     except BaseException as error:  # ours: the judge says so, and nobody's grade depends on it
@@ -74,11 +74,14 @@ def run_job(
     control: socket.socket,
     job: Mapping[str, Any],
     files: Mapping[str, bytes],
-    calls: Sequence[tuple[Mapping[str, Any], list[dict[str, Any]]]],
     printed: Sequence[int],
     walls: Walls,
 ) -> None:
-    """Start the ranks, make the calls, and end the ranks."""
+    """Start the ranks, make the calls, and end the ranks.
+
+    The calls are received after the ranks were forked: nothing of them is in a rank's memory before
+    it is sent there, and what other ranks get never is.
+    """
     size = int(job["size"])
     pairs = [socket.socketpair() for _ in range(size)]
     ends, report = os.pipe()
@@ -94,15 +97,16 @@ def run_job(
         seconds = float(job["seconds"])
         nothing: list[dict[str, Any]] = [{} for _ in range(size)]
         members = mediator.run(-1, {}, nothing, seconds + LOAD_S, control)
+        send_outcome(control, members, mediator)
         if any(member.trouble for member in members):
-            send_outcome(control, -1, members, mediator, "")
             return
         limit = seconds if size == 1 and not job["comm"] else min(seconds, RANKS_S)
-        for number, (header, arrays) in enumerate(calls):
+        for number in count():
+            header, arrays = receive(control, CALL_S)
             asked = {**header, "number": number, "seconds": limit}
-            members = mediator.run(number, asked, arrays, limit + LATE_S, control)
-            send_outcome(control, number, members, mediator, str(header["kind"]))
-            if any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members):
+            inputs = unpacked(arrays, size)
+            members = mediator.run(number, asked, inputs, limit + LATE_S, control)
+            if send_outcome(control, members, mediator):
                 return  # a new group goes on
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -110,20 +114,20 @@ def run_job(
         os.waitpid(first, 0)
 
 
-def send_outcome(
-    control: socket.socket, number: int, members: Sequence[Member], mediator: Mediator, kind: str
-) -> None:
-    """Send the judge what came of a call."""
+def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Mediator) -> bool:
+    """Send the judge what came of a call; whether it was the last one of this group of ranks."""
     troubles = [[m.rank, m.trouble.kind, m.trouble.message, m.trouble.line]
                 for m in members if m.trouble]  # fmt: skip
-    header = {"event": "over", "call": number, "troubles": troubles,
-              "seconds": max(m.seconds for m in members)}  # fmt: skip
+    last = any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members)
+    seconds = max(m.seconds for m in members)
+    header = {"event": "over", "troubles": troubles, "seconds": seconds, "last": last}
     arrays: dict[str, Any] = {}
     if not troubles:
         for m in members:
-            whole = {**(m.arrays or {}), **mediator.tally.arrays(kind, m.rank)}
+            whole = {**(m.arrays or {}), **mediator.tally.arrays(m.rank)}
             arrays |= {f"{m.rank}/{name}": a for name, a in whole.items()}
     send(control, header, arrays)
+    return last
 
 
 def close_all(descriptors: Sequence[int]) -> None:
@@ -222,9 +226,16 @@ def run_rank(
         walls.seal(home)
         student = Student(job, home, door)
         student.prepare()
+        send(door, {"event": "confined", "call": -1})
+    except BaseException as error:  # nothing of the student's has run, and nothing will
+        with contextlib.suppress(OSError):
+            why = plain_text(f"a rank cannot be confined: {type(error).__name__}: {error}")
+            send(door, {"event": "broken", "call": -1, "why": why})
+        os._exit(1)
+    try:
         student.serve()
-    except BaseException:  # also of the walls: nothing runs without them
-        os._exit(71)
+    except BaseException:  # the mediator is gone
+        os._exit(1)
     os._exit(0)
 
 

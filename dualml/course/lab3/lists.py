@@ -11,6 +11,8 @@ import numpy as np
 
 from dualml.course.exercise import Array, Arrays
 
+#: Lists of one answer, far more than are asked for.
+MOST = 10_000
 #: (rank, seed, epoch).
 Ask = tuple[int, int, int]
 
@@ -74,8 +76,16 @@ class Lists:
 
 
 def unpacked(arrays: Arrays, prefix: str = "") -> list[Array]:
-    """The lists that `dualml.course.drive_lab3.packed` has packed, as integers."""
+    """The lists that `dualml.course.drive_lab3.packed` has packed, as integers.
+
+    Raises:
+        ValueError: so many that nobody asked for them, or sizes that do not add up.
+    """
     values, sizes = arrays[f"{prefix}values"], arrays[f"{prefix}sizes"]
+    if values.ndim != 1 or sizes.ndim != 1 or len(sizes) > MOST:
+        raise ValueError(f"{sizes.size:,} lists")
+    if np.any(sizes < 0) or int(sizes.sum()) != len(values):
+        raise ValueError("lists of sizes that do not add up")
     with np.errstate(invalid="ignore"):  # NaN as a sample: no integer, which is told
         return np.split(np.floor(values).astype(np.int64), np.cumsum(sizes)[:-1])
 
