@@ -47,7 +47,10 @@ def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
     """
     with readable(f"{path}: {FAULT}"):
         text = metadata["progress"].encode()
-        Progress(**from_json(text))  # within limits, and no other keys
+        value = from_json(text)
+        if not isinstance(value, dict):
+            raise ValueError(f"progress: a table is expected; received {type(value).__name__}")
+        Progress(**value)  # no other keys
         try:
             return TypeAdapter(Progress).validate_json(text, strict=True)
         except ValidationError as error:

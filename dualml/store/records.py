@@ -133,6 +133,8 @@ def checked(
     """Every record, its name as `read_records` has it, and its row."""
     for number, record in enumerate(parsed(path, lines, first), start=first):
         try:
+            if not isinstance(record, dict):
+                raise TypeError(f"a table is expected; received {type(record).__name__}")
             if not isinstance(name := record["metric"], str):
                 raise TypeError("metric is no name")
             if "class" in record:

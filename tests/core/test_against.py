@@ -17,7 +17,7 @@ from dualml.distance import distance
 from dualml.errors import UserError
 from dualml.parity.against import compare_runs, runs
 from dualml.parity.against.names import Names
-from dualml.store.baseline import FOLDS, fold
+from dualml.store.baseline import FOLDS, fold, write_baseline
 
 TOML = """
 name = "guard"
@@ -175,6 +175,25 @@ def test_half_a_baseline_is_none(folder: Path, tmp_path: Path) -> None:
     done = dualml("baseline", folder / "a", base)
     assert done.stderr == f"dualml: {base} is not empty; name another folder\n"
     assert (base / "mine").exists()
+
+
+@pytest.mark.parametrize(("record", "said"), [
+    ("3", "a table is expected; received int"), ("null", "a table is expected; received NoneType"),
+    ("[]", "a table is expected; received list"), ('{"metric": 3}', "metric is no name"),
+    ('{"metric": "loss", "step": "x"}', "a number is expected"),
+])  # fmt: skip
+def test_a_baseline_of_an_odd_record_is_one_line(
+    folder: Path, tmp_path: Path, record: str, said: str
+) -> None:
+    run, base = tmp_path / "run", tmp_path / "base"
+    shutil.copytree(folder / "a", run)
+    path = next(run.rglob("rank0.jsonl"))
+    number = len(path.read_text().splitlines()) + 1
+    with path.open("a") as file:
+        file.write(f"{record}\n")
+    with pytest.raises(UserError, match=f"line {number} is not a record: {said}"):
+        write_baseline(run, base, {})
+    assert not base.exists()
 
 
 def test_folds_keep_distances() -> None:
