@@ -20,7 +20,7 @@ import pytest
 import typer
 from jsonschema import Draft202012Validator
 
-from dualml.cli import course
+from dualml.cli import grade as grade_command
 from dualml.course.check import Checked
 from dualml.course.exercise import File, NotJudged, Trouble
 from dualml.course.grading import grade as grading
@@ -408,7 +408,7 @@ def test_a_class_of_three_hundred(tmp_path: Path, fake: pytest.MonkeyPatch) -> N
 
 def command(folder: Path, out: Path, **more: Any) -> int:
     try:
-        course.grade(folder, secret="hidden-word", out=out, backend="torch", **more)
+        grade_command.grade(folder, secret="hidden-word", out=out, backend="torch", **more)
     except typer.Exit as ended:
         return ended.exit_code
     return 0

@@ -16,7 +16,7 @@ import pytest
 
 from dualml.course.communicator import Communicator
 from dualml.course.frames import LENGTHS, receive, send
-from dualml.course.mediator import Mediator
+from dualml.course.mediator import Mediator, NotConfined
 from dualml.course.member import Member
 from dualml.errors import CommunicationError
 
@@ -218,6 +218,88 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
     assert {k: a.tolist() for k, a in made.items()} == {"forward": [5], "backward": [2]}
 
 
+def test_a_part_that_nobody_counts_cannot_be_opened(group: Any) -> None:
+    def more(comm: Communicator) -> dict[str, Any]:
+        comm.mark()
+        comm.mark()
+        return {}
+
+    for kind, options, most in (("layer", {}, 1), ("zero", {"steps": 1}, 1), ("x", {}, 0)):
+        members = group(2).run(more, kind=kind, options=options)
+        assert f"of a call that has {most}" in members[0].trouble.message
+
+
+def test_of_updates_the_one_that_hands_over_most_counts(group: Any) -> None:
+    ranks = group(2)
+
+    def update(comm: Communicator) -> dict[str, Any]:
+        comm.mark()
+        comm.all_reduce(own(comm, 7))
+        comm.mark()
+        comm.all_reduce(own(comm, 2))
+        return {}
+
+    ranks.run(update, kind="zero", options={"steps": 2})
+    assert ranks.mediator.tally.arrays(0)["sent/all_reduce"].tolist() == [7]
+
+
+def test_bytes_count_and_empty_messages_do_not(group: Any) -> None:
+    ranks = group(2)
+
+    def ring(comm: Communicator) -> dict[str, Any]:
+        peer, wide = 1 - comm.rank, own(comm, 4).astype(np.float64)
+        comm.exchange({peer: wide}, {peer: wide})
+        comm.exchange({peer: own(comm, 0)}, {peer: own(comm, 0)})
+        return {}
+
+    ranks.run(ring, kind="ring")
+    made = ranks.mediator.tally.arrays(0)
+    assert {k: int(a) for k, a in made.items()} == {"messages": 1, "elements": 8}
+
+
+def test_what_has_to_be_measured_is_told_to_no_rank(group: Any) -> None:
+    ranks = group(1)
+    options = {"alpha": 0.1, "beta": 1e-9, "first": 1, "disturbed": 2, "late": 3, "sizes": [4]}
+    message = {"number": 0, "kind": "measured", "options": options}
+    ranks.mediator.run(0, message, [{}], 0.01)
+    header, _ = receive(ranks.doors[0], 5.0)
+    assert header["options"] == {"sizes": [4]}
+    assert header["silent"]
+
+
+@pytest.mark.parametrize(("answer", "message"), [
+    ({"x" * 199: np.zeros(1)}, "a name of 199 characters"),
+    ({str(n): np.zeros(0) for n in range(3000)}, "3,000 arrays; at most 2,048"),
+    ({"x": np.zeros(3 << 20)}, "25,165,824 bytes; at most 16,777,216"),
+])  # fmt: skip
+def test_an_answer_that_is_too_large_is_the_rank_s_own_fault(
+    answer: dict[str, Any], message: str, group: Any
+) -> None:
+    members = group(2).run(lambda comm: answer)
+    assert all(message in m.trouble.message for m in members), members[0].trouble
+
+
+def test_what_is_gathered_may_be_too_large_for_a_message(group: Any) -> None:
+    def gather(comm: Communicator) -> dict[str, Any]:
+        comm.all_gather(np.zeros(9 << 20, np.float32))
+        return {}
+
+    members = group(2).run(gather)
+    assert all("at most 67,108,864 are sent" in m.trouble.message for m in members)
+
+
+def test_a_rank_that_cannot_be_confined_is_the_machine_s_fault(group: Any) -> None:
+    ranks = group(2)
+    send(ranks.doors[0], {"event": "broken", "call": -1, "why": "no memory"})
+    with pytest.raises(NotConfined, match="no memory"):
+        ranks.mediator.run(-1, {}, [{}, {}], 1.0)
+    later = group(1)
+    for event in ("confined", "broken"):  # too late: the student's code runs already
+        send(later.doors[0], {"event": event, "call": -1, "why": "mine"})
+    (member,) = later.mediator.run(-1, {}, [{}], 1.0)
+    assert "sent what is no message" in member.trouble.message
+
+
 def test_a_collective_that_the_exercise_lacks_is_refused(group: Any) -> None:
     members = group(2).run(sums, kind="ring")
     assert all("no 'all_reduce' in this exercise" in m.trouble.message for m in members)
@@ -267,6 +349,40 @@ HOSTILE: dict[str, bytes] = {
     "ask": frame({"event": "ask", "call": 0, "op": "all_reduce", "arrays": []}) * 2,
     "peer": frame({"event": "ask", "call": 0, "op": "exchange", "receive": [[None]], "arrays": []}),
     "marks": frame({"event": "mark", "call": 0, "name": "x", "arrays": []}) * 100,
+    "silent": frame(
+        {
+            "event": "ask",
+            "call": 0,
+            "op": "all_reduce",
+            "dtype": "float32",
+            "shape": [5],
+            "silent": True,
+            "arrays": [],
+        }
+    )
+    * 2,
+    "parts": frame(
+        {
+            "event": "ask",
+            "call": 0,
+            "op": "all_to_all",
+            "dtype": "int32",
+            "shape": [1],
+            "arrays": [["0", "int32", [1]], ["7", "int32", [1]]],
+        },
+        bytes(8),
+    )
+    * 2,
+    "overflow": frame(
+        {
+            "event": "ask",
+            "call": 0,
+            "op": "exchange",
+            "arrays": [],
+            "receive": [[0, "float32", [2**39] * 16]],
+        }
+    )
+    * 2,
     "bytes": b"\0" * 4096,
     "closed": b"",
 }
