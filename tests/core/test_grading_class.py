@@ -29,6 +29,7 @@ from dualml.course.grading import unpacking
 from dualml.course.grading.finish import finish
 from dualml.course.grading.names import LONGEST, folder_names, readable_names
 from dualml.course.grading.submissions import Refused, Submission, submissions, unpack
+from dualml.course.isolation.detect import WALLS
 from dualml.course.judge import Judgement
 from dualml.course.labs import lab
 from dualml.course.source import examine
@@ -419,7 +420,8 @@ def test_the_command_says_what_is_left(
 ) -> None:
     hand_in(tmp_path / "in", "ann")
     hand_in(tmp_path / "in", "bob", text="right = 'bob'\n")
-    fake.setattr(course, "installed", lambda files: None)
+    fake.setattr(grade_command, "installed", lambda files: None)
+    fake.setattr(grade_command, "isolation_for", lambda *about: WALLS)
     fake.setattr(grading, "check", failing_for("bob", NotJudged("killed")))
     assert command(tmp_path / "in", tmp_path / "out", json=True) == 1
     said = capsys.readouterr()
@@ -442,13 +444,14 @@ def test_results_beside_the_submissions_are_none(
     tmp_path: Path, fake: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hand_in(tmp_path / "in", "ann")
-    fake.setattr(course, "installed", lambda files: None)
+    fake.setattr(grade_command, "installed", lambda files: None)
+    fake.setattr(grade_command, "isolation_for", lambda *about: WALLS)
     for _ in range(2):
         assert command(tmp_path / "in", tmp_path / "in" / "grades") == 0
     assert set(rows(tmp_path / "in" / "grades")) == {"ann"}
-    with pytest.raises(course.UserError, match="inside of a submission"):
+    with pytest.raises(grade_command.UserError, match="inside of a submission"):
         command(tmp_path / "in", tmp_path / "in" / "ann" / "out")
-    with pytest.raises(course.UserError, match="has its results"):
+    with pytest.raises(grade_command.UserError, match="has its results"):
         command(tmp_path / "in" / "grades" / "students", tmp_path / "in" / "grades")
 
 
@@ -457,8 +460,8 @@ def test_results_beside_the_submissions_are_none(
     (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
 ])  # fmt: skip
 def test_a_check_that_the_machine_ends_is_one_line(error: Exception, why: str) -> None:
-    said = pytest.raises(course.UserError, match=f"optim_torch.py is not judged: {why}")
-    with said, course.machine_faults(TORCH):
+    said = pytest.raises(grade_command.UserError, match=f"optim_torch.py is not judged: {why}")
+    with said, grade_command.machine_faults(TORCH):
         raise error
-    with pytest.raises(ZeroDivisionError), course.machine_faults(TORCH):
+    with pytest.raises(ZeroDivisionError), grade_command.machine_faults(TORCH):
         raise ZeroDivisionError
