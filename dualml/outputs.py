@@ -36,7 +36,7 @@ def write_output(path: Path, content: bytes, seconds: float = WRITE_S) -> None:
         stream.buffer.write(content)
         stream.buffer.flush()
     elif is_special(path):
-        _write_into(path, content, time.monotonic() + seconds)
+        _write_into(path, content, seconds)
     else:
         write_bytes(path, content)
 
@@ -53,8 +53,9 @@ def _stream_of(path: Path) -> Any:
     return None
 
 
-def _write_into(path: Path, content: bytes, deadline: float) -> None:
-    """Write into a device, a pipe or an open descriptor before ``deadline``."""
+def _write_into(path: Path, content: bytes, seconds: float) -> None:
+    """Write into a device, a pipe or an open descriptor; nobody may take nothing for so long."""
+    deadline = time.monotonic() + seconds
     late = f"{path}: nobody reads this pipe: start its reader, or name a file"
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     while True:
@@ -76,6 +77,7 @@ def _write_into(path: Path, content: bytes, deadline: float) -> None:
                 raise UserError(late)
             with contextlib.suppress(BlockingIOError):
                 left = left[os.write(descriptor, left) :]
+                deadline = time.monotonic() + seconds
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:

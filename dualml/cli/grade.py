@@ -95,13 +95,16 @@ def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isol
         UserError: the machine has no walls, and nobody has said that it goes without.
     """
     from dualml.course.isolation.client import find_isolation
-    from dualml.course.isolation.detect import Isolation
+    from dualml.course.isolation.detect import SWITCH, Isolation
 
     if unisolated:
         return Isolation("none", "as asked for")
     for file in files:
         with machine_faults(file):
             around = find_isolation(file.backend)
+        if around.why == f"{SWITCH}=none":
+            raise UserError(f"{around.why} switches the isolation off: unset it, or add "
+                            "--unisolated, which every result then says")  # fmt: skip
         if not around.walls:
             raise UserError(words("grade.no_walls", why=around.why))
     return around
@@ -111,7 +114,7 @@ def apart(folder: Path, out: Path) -> None:
     """Refuse to write results into submissions, and to take results for submissions."""
     here, there = folder.resolve(), out.resolve()
     if here == there:
-        raise UserError(f"--out must be another folder than the submissions': {out}")
+        raise UserError(f"--out must be another folder than that of the submissions: {out}")
     if here in there.parents and here != there.parent:
         raise UserError(f"--out must not lie inside of a submission: {out}")
     if there / "students" in (here, *here.parents):

@@ -52,6 +52,6 @@ class Clock:
         return seconds + (self.options["disturbed"] if made % DISTURBED == 0 else 0.0)
 
     def finish(self, ask: Ask) -> None:
-        """The collective is over."""
+        """Make rank 1 late for its next request, once an all-reduce is over."""
         if self.runs and ask.name == "all_reduce" and len(self.busy) > 1:
             self.busy[1] = True

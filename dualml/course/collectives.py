@@ -33,7 +33,6 @@ class Ask:
         name: of the collective, or `EXCHANGE`.
         arrays: ``x``, or ``0``, ``1``, … of parts; of an exchange ``send/PEER``.
         receive: of an exchange: peer → (type, shape) that is expected.
-        come: peers whose message it has.
     """
 
     name: str

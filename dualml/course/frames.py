@@ -74,7 +74,7 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]
 
 
 def lengths(first: bytes) -> tuple[int, int]:
-    """Bytes of the header and of the arrays; `ValueError` beyond the limits."""
+    """Return the lengths of header and body; `ValueError` beyond the limits."""
     head, body = LENGTHS.unpack(first)
     if head > LONGEST_HEADER or body > LARGEST_BODY:
         raise ValueError(f"a message of {head + body:,} bytes")

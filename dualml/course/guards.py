@@ -121,8 +121,11 @@ class Guard:
             self.busy = False
 
     def culprit(self, event: str) -> FrameType | None:
-        """The function of the student's that this comes from. What an import does on its way
-        (compiled files, libraries) is its own doing, and what our communicator does is ours."""
+        """Return the student's frame that caused an audit event, or None.
+
+        What an import does on its way (compiled files, libraries) is its own doing, and what our
+        communicator does is ours.
+        """
         frame = above(2)  # after this class's own
         while frame is not None:
             if frame.f_code.co_filename in self.files:

@@ -273,15 +273,15 @@ class Mediator:
         """Answer the exchanges whose messages have all found the other end."""
         ready = {m.rank: m.ask for m in self.members if m.ask and m.ask.name == EXCHANGE}
         while True:  # who waits for somebody that is not ready is not ready either
-            lame = [
+            blocked = [
                 rank
                 for rank, ask in ready.items()
                 if any(p not in ready or rank not in ready[p].receive for p in ask.sends)
                 or any(p not in ready or rank not in ready[p].sends for p in ask.receive)
             ]
-            if not lame:
+            if not blocked:
                 break
-            for rank in lame:
+            for rank in blocked:
                 del ready[rank]
         for rank, ask in ready.items():
             member, got = self.members[rank], dict[str, Any]()

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
 from dualml.course.forbidden import BANNED
+from dualml.course.grading.unpacking import Refused, walk
 from dualml.course.isolation.client import drive_of, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import decoded, legible
@@ -27,8 +29,9 @@ SILENT_S = 90.0
 BUDGET_S, BUDGET_CALL_S = 90.0, 1.5
 #: A process that a call has ended is started again for the others, so many times.
 AGAIN = 8
-#: Of the programs that lie beside a student's file and go with it: bytes of one, of all, how many.
-SOURCE, SOURCES, MOST = 1 << 20, 8 << 20, 200
+#: Of the programs that lie beside a student's file and go with it: bytes of one, of all, how many,
+#: and characters of a path.
+SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
 #: Kinds of calls whose ranks reach one another by the framework's own means.
 NETWORKED = frozenset({"remote"})
 #: Errors of ranks that waited in vain for another one.
@@ -102,8 +105,8 @@ class Sandbox:
         """Return what comes of the calls until one of them ends the processes."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
-            group.send(self.job(calls, ranks), self.files())
-            loaded = group.outcome(SILENT_S, self.over)
+            group.send(self.job(calls, ranks), self.files)
+            loaded = group.wait_for_result(SILENT_S, self.over)
             if loaded is None:
                 return found
             answer = self.read_answer(*loaded, ranks)
@@ -111,7 +114,7 @@ class Sandbox:
                 return dict.fromkeys(range(len(calls)), answer)
             for number, call in enumerate(calls):
                 group.send(*message_of(call))
-                heard = group.outcome(SILENT_S, self.over)
+                heard = group.wait_for_result(SILENT_S, self.over)
                 if heard is None:
                     break
                 found[number] = self.read_answer(*heard, ranks)
@@ -135,20 +138,17 @@ class Sandbox:
             "banned": BANNED,
         }
 
+    @cached_property
     def files(self) -> dict[str, Any]:
-        """Return the student's programs as UTF-8, by their place beside the file that is judged."""
+        """The student's programs as UTF-8, by their place beside the file that is judged."""
         home, total = self.source.parent, 0
         kept: dict[str, Any] = {}
-        for path in sorted(home.rglob("*.py"), key=lambda p: (p != self.source, len(p.parts), p)):
-            name = str(path.relative_to(home))
-            if path.is_symlink() or not path.is_file() or not name.isprintable() or len(name) > 150:
-                continue
-            size = path.stat().st_size
-            if size > SOURCE or total + size > SOURCES or len(kept) >= MOST:
+        for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:
+            name = str(inside)
+            if name in kept or size > SOURCE or total + size > SOURCES or len(kept) >= MOST:
                 continue
             with contextlib.suppress(ValueError, SyntaxError, LookupError, OSError):
-                text = without_coding(decoded(path)).encode()
-                kept[name] = np.frombuffer(text, np.uint8)
+                kept[name] = np.frombuffer(decoded(home / inside).encode(), np.uint8)
                 total += size
         return kept
 
@@ -169,9 +169,21 @@ class Sandbox:
 
     def with_source_line(self, trouble: Trouble) -> Trouble:
         """With the text of its line."""
-        lines = legible(self.source).splitlines()
+        lines: list[str] = []
+        with contextlib.suppress(OSError):  # an editor may be writing it anew
+            lines = legible(self.source).splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
         return replace(trouble, file=self.source.name, text=text)
+
+
+def programs_beside(home: Path) -> list[tuple[Path, int]]:
+    """Return the programs in a workspace and their sizes, those that lie least deep first."""
+    found: list[tuple[Path, int]] = []
+    with contextlib.suppress(Refused, OSError):  # as many as a submission may have
+        for inside, size in walk(home):
+            if inside.suffix == ".py" and str(inside).isprintable() and len(str(inside)) <= LONGEST:
+                found.append((inside, size))
+    return sorted(found, key=lambda each: (len(each[0].parts), each[0]))
 
 
 def group_key(call: Call) -> tuple[int, bool]:
@@ -184,15 +196,6 @@ def message_of(call: Call) -> tuple[Header, Arrays]:
     header = {"kind": call.kind, "target": call.target, "options": dict(call.options)}
     arrays = {f"{r}/{name}": a for r, own in enumerate(call.arrays) for name, a in own.items()}
     return header, arrays
-
-
-def without_coding(text: str) -> str:
-    """Return a program that is read as UTF-8 now, whatever its first lines say of its coding."""
-    first = text.split("\n", 2)
-    for n, line in enumerate(first[:2]):
-        if line.lstrip().startswith("#") and "coding" in line:
-            first[n] = "#"
-    return "\n".join(first)
 
 
 def is_timeout(answer: Answer) -> bool:

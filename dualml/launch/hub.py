@@ -116,9 +116,23 @@ class Hub:
                 elif not why:
                     self.guests[hello.rank] = Guest(hello.host)
                 self.changed.notify_all()
-            wire.send({"refused": why} if why else {"size": self.size})
+            try:
+                wire.send({"refused": why} if why else {"size": self.size})
+            except OSError:
+                if not why:
+                    self.forget(hello)
+                return
             if not why:
                 (self.serve_worker if hello.worker else self.watch)(wire, hello.rank)
+
+    def forget(self, hello: Greeting) -> None:
+        """Undo the registration of somebody who has not heard of it, and may come again."""
+        with self.changed:
+            if hello.worker:
+                self.guests[hello.rank].workers -= 1
+            else:
+                del self.guests[hello.rank]
+            self.changed.notify_all()
 
     def serve_worker(self, wire: Wire, rank: int) -> None:
         """Serve the worker of a rank, which may compute for long between two messages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -293,3 +294,18 @@ def test_tables_measured_by_themselves_leave_the_rest_of_a_page(
     assert results.strange(text, ["cpu: another", "versions: these"]) == ["cpu: another"]
     results.write(page, fresh, facts, whole=True)
     assert re.findall(r"^### (\w+)", page.read_text(), re.MULTILINE) == ["one", "three"]
+
+
+@pytest.mark.parametrize(("lang", "page"), [("en", "benchmarks.md"), ("zh", "benchmarks.zh.md")])
+def test_the_page_has_the_figures_of_the_walls_and_they_keep_their_bounds(
+    lang: str, page: str
+) -> None:
+    with loaded("isolation") as isolation:
+        found = json.loads((FOLDER / "isolation.json").read_text("utf-8"))
+        text = (FOLDER.parent / "docs" / page).read_text("utf-8")
+        assert f"{isolation.BEGIN}\n{isolation.tables(found, lang)}{isolation.END}" in text
+        checks = [row for name, row in found["isolation"].items() if "check" in name]
+        assert len(checks) == 2
+        assert all(row["more_ms"] <= 150 for row in checks)
+        assert found["isolation"][f"a class of {isolation.CLASS}, torch"]["ratio"] <= 1.10
+        assert max(found["told_s"].values()) <= 8.0

@@ -29,14 +29,14 @@ SECRET = "what nobody may see"
 OFF = "sys.meta_path[0].busy = True; "
 
 
-def walls() -> bool:
-    return client.find_isolation("").walls
+pytestmark = pytest.mark.system
 
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(not walls(), reason=f"no walls here: {client.find_isolation('').why}"),
-]
+@pytest.fixture(autouse=True, scope="module")
+def needs_walls() -> None:
+    if not (found := client.find_isolation("")).walls:
+        end = pytest.fail if os.environ.get("CI") else pytest.skip
+        end(f"no walls here: {found.why}")
 
 
 def said(code: Sequence[str], folder: Path, **options: Any) -> str:
@@ -85,7 +85,7 @@ def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
 def test_its_process_is_nobody_alone_with_listed_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSISTANT_KEY", SECRET)
+    monkeypatch.setenv("CLOUD_KEY", SECRET)
     told = said(shown("str([os.getuid(), os.getpid(), os.getppid(), dict(os.environ)])"), tmp_path)
     uid, pid, parent = told.partition("[")[2].split(", ")[:3]
     assert int(uid) != 0
@@ -150,27 +150,20 @@ def test_its_disk_has_a_quota(tmp_path: Path) -> None:
 
 
 def test_nothing_survives(tmp_path: Path) -> None:
-    before = {p.pid for p in psutil.process_iter()}
     said(["import threading, time",
           "threading.Thread(target=lambda: time.sleep(600), daemon=False).start()",
           "os._exit(0)"], tmp_path)  # fmt: skip
     said(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
-    kept = {server.process.pid for server in client.servers.values()}
     deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        left = {p.pid for p in psutil.process_iter()} - before - kept
-        ours = [p for p in left if is_ours(p)]
-        if not ours:
-            return
+    while left := [p for s in client.servers.values() for p in children(s.process.pid)]:
+        assert time.monotonic() < deadline, left
         time.sleep(0.05)
-    pytest.fail(f"still there: {ours}")
 
 
-def is_ours(pid: int) -> bool:
-    try:
-        return "isolation.server" in " ".join(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return False
+def children(pid: int) -> list[psutil.Process]:
+    """The processes below a server that have not ended."""
+    found = psutil.Process(pid).children(recursive=True)
+    return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_a_killed_server_is_no_fault_of_the_student_s(tmp_path: Path) -> None:
@@ -223,7 +216,8 @@ def bubblewrap() -> str:
     """Why bubblewrap cannot be tried here; an empty text where it can."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
-    done = subprocess.run([*other_user(), "true"], capture_output=True, text=True, check=False)
+    words = other_user("--disable-userns")  # since 0.8
+    done = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
     return done.stderr.strip()
 
 
@@ -238,7 +232,7 @@ KIND = (
     ((), {}, "namespaces"),
     (("--disable-userns",), {}, "none user namespaces are not allowed"),
     ((), {"DUALML_ISOLATION": "bubblewrap"}, "bubblewrap"),
-    ((), {"DUALML_ISOLATION": "none"}, "none as asked for"),
+    ((), {"DUALML_ISOLATION": "none"}, "none DUALML_ISOLATION=none"),
 ])  # fmt: skip
 def test_what_a_user_without_rights_gets(
     words: tuple[str, ...], variables: dict[str, str], kind: str
@@ -260,22 +254,6 @@ def test_a_right_solution_is_right_in_bubblewrap_and_sees_nothing(tmp_path: Path
         assert told.split(":")[0] in ("FileNotFoundError", "PermissionError"), told
     told = said([OFF + "os.fork()"], tmp_path, isolation=around)
     assert told.startswith("PermissionError"), told
-
-
-@needs_bubblewrap
-def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: Path) -> None:
-    (tmp_path / "class" / "ann").mkdir(parents=True)
-    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
-    (tmp_path / "secret").write_text("a long secret of this class")
-    grade = [sys.executable, "-P", "-m", "dualml", "grade", str(tmp_path / "class"), "--lab",
-             "lab3", "--backend", "torch", "--out", str(tmp_path / "out"),
-             "--secret-file", str(tmp_path / "secret")]  # fmt: skip
-    around = other_user("--disable-userns")
-    done = subprocess.run([*around, *grade], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "--unisolated" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out" / "grades.csv").exists()
 
 
 def test_the_filter_is_one_for_each_processor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import psutil
 import pytest
 
 from dualml.course.check import Checked, check
+from dualml.course.isolation import client
 from dualml.course.labs import file
 from dualml.course.workspace import source
 
@@ -105,9 +109,35 @@ def test_files_of_its_own_and_helpers_beside_it_are_allowed(tmp_path: Path) -> N
 
 def test_nothing_of_it_is_left(tmp_path: Path) -> None:
     judged("import time; time.sleep(1000)", tmp_path, seconds=1.0)
-    left = [p for p in psutil.process_iter(["cmdline"])
-            if "dualml.course.student" in " ".join(p.info["cmdline"] or ())]  # fmt: skip
-    assert left == []
+    assert client.servers
+    deadline = time.monotonic() + 5.0
+    while left := [p for s in client.servers.values()
+                   for p in psutil.Process(s.process.pid).children(recursive=True)
+                   if p.status() != psutil.STATUS_ZOMBIE]:  # fmt: skip
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: Path) -> None:
+    (tmp_path / "class" / "ann").mkdir(parents=True)
+    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
+    (tmp_path / "secret").write_text("a long secret of this class")
+    (tmp_path / "secret").chmod(0o600)
+    grade = [sys.executable, "-P", "-m", "dualml", "grade", str(tmp_path / "class"), "--backend",
+             "torch", "--out", str(tmp_path / "out"), "--secret-file",
+             str(tmp_path / "secret")]  # fmt: skip
+    none = os.environ | {"DUALML_ISOLATION": "none"}
+    done = subprocess.run(grade, capture_output=True, text=True, check=False, env=none)
+    assert done.returncode == 2
+    assert "--unisolated" in done.stderr
+    assert not (tmp_path / "out" / "grades.csv").exists()
+    words = [*grade, "--unisolated", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=none)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["isolation"] == "none"
+    assert answer["students"]["ann"]["points"] == answer["students"]["ann"]["most"]
+    assert "without isolation" in (tmp_path / "out" / "grades.csv").read_text("utf-8")
 
 
 def test_an_update_that_moves_nothing_is_named(tmp_path: Path) -> None:

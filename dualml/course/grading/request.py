@@ -43,7 +43,7 @@ class Request:
         """Changes when another grade could come out. It takes a while to make: students may see
         it, and a short secret could be found by trying."""
         slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
-        rubric, walls = self.rubric.model_dump_json(), str(self.isolation.walls)
+        rubric, walls = self.rubric.model_dump_json(), self.isolation.kind
         parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang, rubric,
                  __version__, str(FORMAT), walls]  # fmt: skip
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()

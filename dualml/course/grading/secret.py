@@ -34,7 +34,7 @@ def read_secret(
             in a file, with its path.
 
     Raises:
-        UserError: none is given, more than one is, it is empty or no text.
+        UserError: none is given, both options are, it is empty or no text.
     """
     variable = os.environ.pop(VARIABLE, None)
     if option is not None and file is not None:

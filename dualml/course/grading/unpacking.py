@@ -99,10 +99,10 @@ def extract(content: bytes, target: Path) -> None:
     # A member needs an entry in the directory, which begins with these bytes.
     if content.count(b"PK\x01\x02") > ENTRIES:
         raise Refused("files", f"{ENTRIES:,}")
-    total = 0
+    total = files = 0
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         members = packed.infolist()
-        for number, (member, shown) in enumerate(zip(members, readable_of(members), strict=True)):
+        for member, shown in zip(members, readable_of(members), strict=True):
             name = PurePosixPath(shown.replace("\\", "/"))
             if name.is_absolute() or ".." in name.parts or ":" in str(name):
                 raise Refused("outside", str(name))
@@ -110,7 +110,8 @@ def extract(content: bytes, target: Path) -> None:
                 raise Refused("link", str(name))
             if IDLE & set(name.parts) or shown.endswith(("/", "\\")):
                 continue
-            bounded(total + member.file_size, number, name.parts)
+            bounded(total + member.file_size, files, name.parts)
+            files += 1
             if not is_wanted(name.name):
                 total += member.file_size
                 continue
@@ -121,7 +122,7 @@ def extract(content: bytes, target: Path) -> None:
             with packed.open(member) as source, place.open("wb") as out:
                 while piece := source.read(1 << 16):
                     total += len(piece)
-                    bounded(total, number, name.parts)
+                    bounded(total, files - 1, name.parts)
                     out.write(piece)
 
 

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -23,6 +24,7 @@ from dualml.course.exercise import NotJudged
 from dualml.course.frames import Arrays, receive, send
 from dualml.course.isolation import bubblewrap
 from dualml.course.isolation.detect import Isolation, Kind, candidates
+from dualml.errors import plain
 from dualml.launch.process import IMPORT_S
 from dualml.machine import python
 from dualml.messages import Header
@@ -48,7 +50,10 @@ class Server:
                     "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}  # fmt: skip
         paths = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
         environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
+        if sys.platform != "linux":
+            raise NotJudged(f"students' code is judged on Linux; this is {sys.platform}")
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.lock, self.ready = threading.Lock(), False
         with theirs:
             module = python("-m", "dualml.course.isolation.server")
@@ -61,7 +66,7 @@ class Server:
             self.process = subprocess.Popen(
                 words,
                 env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
+                stderr=self.errors, cwd="/", start_new_session=True,
                 pass_fds=[theirs.fileno()],
             )  # fmt: skip
 
@@ -74,12 +79,12 @@ class Server:
         request = {"walls": walls, "network": network}
         with self.lock:
             if not self.ready:
-                self.hear(IMPORT_S)
+                self.receive_answer(IMPORT_S)
                 self.ready = True
             socket.send_fds(self.channel, [json.dumps(request).encode()], list(descriptors))
-            return int(self.hear(WALLS_S)["pid"])
+            return int(self.receive_answer(WALLS_S)["pid"])
 
-    def hear(self, seconds: float) -> dict[str, Any]:
+    def receive_answer(self, seconds: float) -> dict[str, Any]:
         self.channel.settimeout(seconds)
         message = self.channel.recv(ANSWER)
         if not message:
@@ -87,11 +92,21 @@ class Server:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
+    def last_words(self) -> str:
+        """Return the last line that this server has written about what went wrong."""
+        with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+            self.process.wait(1.0)
+            self.errors.seek(0)
+            lines = self.errors.read(ANSWER).decode("utf-8", "replace").split("\n")
+            return plain(next((line for line in reversed(lines) if line.strip()), ""))
+        return ""
+
     def close(self) -> None:
         self.channel.close()
         with contextlib.suppress(OSError):
             self.process.kill()
         self.process.wait()
+        self.errors.close()
 
 
 servers: dict[tuple[str, bool], Server] = {}
@@ -168,7 +183,7 @@ class Cell:
         except OSError as error:
             raise NotJudged(f"{LOST}: {error}") from None
 
-    def outcome(
+    def wait_for_result(
         self, seconds: float, over: Callable[[], bool]
     ) -> tuple[Header, dict[str, Any]] | None:
         """Return what came of the job's beginning or of a call; None where nobody waits any more.
@@ -216,6 +231,7 @@ def open_cell(
     ours, theirs = socket.socketpair()
     printed: list[int] = []
     alone: list[Server] = []  # of bubblewrap, whose server does one job
+    server: Server | None = None
     try:
         with theirs:
             if isolation.kind == "bubblewrap":
@@ -226,9 +242,9 @@ def open_cell(
                 server.start(isolation.walls, network, [theirs.fileno(), *printed])
             except (OSError, ValueError) as error:
                 if alone:
-                    raise OSError(f"bubblewrap does not start: {error}") from None
-                if (lost := servers.pop((backend, network), None)) is not None:
-                    lost.close()
+                    said = alone[0].last_words() or str(error)
+                    raise OSError(f"bubblewrap does not start: {said}") from None
+                discard(server)
                 raise NotJudged(f"checks cannot be started: {error}") from None
         try:
             first, _ = receive(ours, WALLS_S)
@@ -239,8 +255,18 @@ def open_cell(
         yield Cell(ours, printed)
     finally:
         wait_for_end(ours, printed)
-        for server in alone:
-            server.close()
+        for one_job in alone:
+            one_job.close()
+
+
+def discard(server: Server | None) -> None:
+    """End a server that does not answer; another one that has taken its place stays."""
+    if server is None:
+        return
+    with turn:
+        for key in [key for key, kept in servers.items() if kept is server]:
+            del servers[key]
+    server.close()
 
 
 def wait_for_end(control: socket.socket, printed: Sequence[int]) -> None:

@@ -42,11 +42,11 @@ def candidates(isolated: bool | None = None) -> list[Isolation]:
     Raises:
         UserError: the variable has another value.
     """
-    wanted = "none" if isolated is False else os.environ.get(SWITCH, "auto")
+    wanted = "none" if isolated is False else os.environ.get(SWITCH) or "auto"
     if isolated and wanted == "none":
         wanted = "auto"
     if wanted == "none":
-        return [Isolation("none", "as asked for")]
+        return [Isolation("none", "as asked for" if isolated is False else f"{SWITCH}=none")]
     if sys.platform != "linux":
         return [Isolation("none", f"{sys.platform} has no namespaces")]
     kinds: dict[str, list[Isolation]] = {

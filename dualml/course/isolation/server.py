@@ -27,7 +27,7 @@ from dualml.course.forbidden import READY_MADE
 from dualml.course.guards import disable_ready_made
 from dualml.course.isolation.root import Contents, contents
 from dualml.course.isolation.walls import NOBODY, Walls
-from dualml.course.isolation.warden import watch_over
+from dualml.course.isolation.warden import run_warden
 from dualml.launch.child import on_death_of_parent
 
 #: Bytes of a request, and descriptors with it.
@@ -83,7 +83,7 @@ def serve(channel: socket.socket, holding: Contents, inside: bool) -> None:
             control = socket.socket(fileno=descriptors[0])
             pipe = (read_done, write_asked)
             around = Walls(walls, bool(request["network"]), inside, pipe)
-            watch_over(control, descriptors[1:], around)
+            run_warden(control, descriptors[1:], around)
         for end in (*descriptors, write_asked, read_done):
             os.close(end)
         if walls is not None and not inside and os.geteuid() == 0:

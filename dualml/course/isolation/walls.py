@@ -43,7 +43,7 @@ class Walls:
         self.up, self.home = holding is not None, Path(root.HOME)
         self.taken = limits.address_space()  # behind the walls nothing tells
 
-    def raise_around(self) -> None:
+    def enter_namespaces(self) -> None:
         """Put this process into new namespaces with a root of its own; its children, too.
 
         Raises:
@@ -74,7 +74,7 @@ class Walls:
             root.build(self.holding, uid, gid)
         on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
 
-    def enter(self, seconds: float) -> None:
+    def confine_rank(self, seconds: float) -> None:
         """Confine this process, a rank whose calls may take so many seconds, for good."""
         if not self.up:
             limits.limit(seconds, self.taken)
@@ -88,7 +88,7 @@ class Walls:
         syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
 
     def home_of(self, rank: int) -> Path:
-        """Return the folder of a rank: where its own file system is, or below what they share."""
+        """Return the working folder of a rank."""
         return self.home if self.up and not self.inside else self.home / str(rank)
 
     def seal(self, home: Path) -> None:

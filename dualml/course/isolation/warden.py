@@ -36,12 +36,12 @@ LOAD_S = 30.0
 END = struct.Struct("=ii")
 
 
-def watch_over(control: socket.socket, printed: Sequence[int], walls: Walls) -> NoReturn:
+def run_warden(control: socket.socket, printed: Sequence[int], walls: Walls) -> NoReturn:
     """Do one job: the judge's messages in, what came of them out; never returns."""
     code = 0
     try:
         try:
-            walls.raise_around()
+            walls.enter_namespaces()
         except (OSError, AttributeError) as error:
             send(control, {"event": "no walls", "why": plain_text(error)})
             os._exit(1)
@@ -61,7 +61,7 @@ def watch_over(control: socket.socket, printed: Sequence[int], walls: Walls) -> 
     os._exit(code)
 
 
-def unpacked(arrays: Arrays, size: int) -> list[dict[str, Any]]:
+def arrays_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
     """Arrays by rank, of names like ``1/p/weight``."""
     found: list[dict[str, Any]] = [{} for _ in range(size)]
     for name, a in arrays.items():
@@ -93,7 +93,7 @@ def run_job(
     for _, theirs in pairs:
         theirs.close()
     try:
-        mediator = Mediator([ours for ours, _ in pairs], Ends(ends, size))
+        mediator = Mediator([ours for ours, _ in pairs], ExitCodes(ends, size))
         seconds = float(job["seconds"])
         nothing: list[dict[str, Any]] = [{} for _ in range(size)]
         members = mediator.run(-1, {}, nothing, seconds + LOAD_S, control)
@@ -104,7 +104,7 @@ def run_job(
         for number in count():
             header, arrays = receive(control, CALL_S)
             asked = {**header, "number": number, "seconds": limit}
-            inputs = unpacked(arrays, size)
+            inputs = arrays_by_rank(arrays, size)
             members = mediator.run(number, asked, inputs, limit + LATE_S, control)
             if send_outcome(control, members, mediator):
                 return  # a new group goes on
@@ -137,7 +137,7 @@ def close_all(descriptors: Sequence[int]) -> None:
             os.close(descriptor)
 
 
-class Ends:
+class ExitCodes:
     """How the ranks have ended, as the first process behind the walls reports it."""
 
     def __init__(self, pipe: int, size: int) -> None:
@@ -214,7 +214,7 @@ def run_rank(
     """Become one rank: confined, with the student's files in place."""
     on_death_of_parent(signal.SIGKILL)
     try:
-        walls.enter(float(job["total"]))
+        walls.confine_rank(float(job["total"]))
         home = walls.home_of(int(job["rank"]))
         home.mkdir(exist_ok=True)
         for name, content in files.items():
