@@ -1,6 +1,6 @@
 """What the walls around students' code cost, and how soon a mistake is told.
 
-    python benchmarks/isolation.py [--times 9] [--json FILE]
+    python benchmarks/isolation.py [--times 9] [--json FILE] [--docs docs]
 
 With and without walls in turn, in one process, with servers that are warm; medians and the ratio
 of pairs. Quiet machine: nothing else may run.
@@ -112,21 +112,53 @@ def measure(times: int) -> dict[str, Any]:
     }
 
 
+#: English → Chinese, of the rows.
+CHINESE = {
+    "a check of lab 1, torch": "检查一次实验一，torch",
+    "a check of lab 1, mindspore": "检查一次实验一，mindspore",
+    f"a class of {CLASS}, torch": f"{CLASS} 人的班级，torch",
+    "a mistake without a name, lab 1": "实验一中没有名称的错误",
+    "an exception on one rank": "一个 rank 上的异常",
+    "a deadlock: a rank that leaves": "死锁：一个 rank 提前返回",
+    "a deadlock: ranks that ask for different things": "死锁：各 rank 的操作不一致",
+}
+HEADS = {
+    "en": ("with walls", "without", "more", "ratio", "told", "after"),
+    "zh": ("有隔离", "无隔离", "增加", "比值", "指出", "用时"),
+}
+BEGIN, END = "<!-- isolation: begin -->", "<!-- isolation: end -->"
+
+
+def tables(found: dict[str, Any], lang: str) -> str:
+    """The figures as Markdown."""
+    walls, without, more, ratio, told_head, after = HEADS[lang]
+    lines = [f"| | {walls} | {without} | {more} | {ratio} |", "|---|---:|---:|---:|---:|"]
+    for name, row in found["isolation"].items():
+        label = CHINESE[name] if lang == "zh" else name
+        lines.append(f"| {label} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
+                     f"| {row['more_ms']:.0f} ms | {row['ratio']:.2f} |")  # fmt: skip
+    lines += ["", f"| {told_head} | {after} |", "|---|---:|"]
+    for name, seconds in found["told_s"].items():
+        lines.append(f"| {CHINESE[name] if lang == 'zh' else name} | {seconds:.1f} s |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", type=Path, help="write the tables of this folder's pages again")
     arguments = parser.parse_args()
     found = measure(arguments.times)
-    print("| | with walls | without | more | ratio |\n|---|---:|---:|---:|---:|")
-    for name, row in found["isolation"].items():
-        print(f"| {name} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
-              f"| {row['more_ms']:.0f} ms | {row['ratio']:.3f} |")  # fmt: skip
-    print("\n| told | after |\n|---|---:|")
-    for name, seconds in found["told_s"].items():
-        print(f"| {name} | {seconds:.1f} s |")
+    print(tables(found, "en"))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    for lang, name in (("en", "benchmarks.md"), ("zh", "benchmarks.zh.md")):
+        if arguments.docs:
+            page = arguments.docs / name
+            head, _, rest = page.read_text("utf-8").partition(f"{BEGIN}\n")
+            tail = rest.partition(END)[2]
+            page.write_text(f"{head}{BEGIN}\n{tables(found, lang)}{END}{tail}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -137,7 +137,8 @@ def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: P
     answer = json.loads(done.stdout)
     assert answer["isolation"] == "none"
     assert answer["students"]["ann"]["points"] == answer["students"]["ann"]["most"]
-    assert "without isolation" in (tmp_path / "out" / "grades.csv").read_text("utf-8")
+    for name in ("grades.csv", "overview.html", "students/ann/index.html"):
+        assert "without isolation" in (tmp_path / "out" / name).read_text("utf-8")
 
 
 def test_an_update_that_moves_nothing_is_named(tmp_path: Path) -> None:

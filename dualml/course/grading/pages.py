@@ -55,6 +55,8 @@ def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
     if result["points"] is not None:
         points = words("grade.points", points=result["points"], most=result["most"])
         blocks.append(Verdict(points, "good" if result["points"] == result["most"] else ""))
+    if result.get("isolation") == "none":
+        blocks.append(Notice(words("grade.unisolated")))
     if said := state_of(result, words):
         blocks.append(Notice(said))
     else:
@@ -117,7 +119,9 @@ def write_overview(
     results: Results, alike: Sequence[Pair], path: Path, lab: str, words: Words
 ) -> None:
     """The class: points, what was met, which mistake how often, who is alike."""
+    bare = any(result.get("isolation") == "none" for result in results.values())
     blocks: list[Block] = [
+        *([Notice(words("grade.unisolated"))] if bare else []),
         Section("points", words("grade.overview.points"), list(points(results, words))),
         Section("requirements", words("grade.overview.requirements"), [met(results, words)]),
         Section("mistakes", words("grade.overview.mistakes"), [mistakes(results, words)]),
