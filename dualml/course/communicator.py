@@ -26,6 +26,7 @@ class Communicator:
         rank, size: this rank, from 0, and how many there are.
         to_array, to_tensor: between a framework's tensor and a NumPy array; the second also gets a
             tensor whose type and device are wanted.
+        fill: writes an array into a tensor, as messages come into a buffer.
 
     Attributes:
         silent: tensors stay here and come back as they are: only what it takes counts.
@@ -39,9 +40,11 @@ class Communicator:
         size: int,
         to_array: Callable[[Tensor], Any],
         to_tensor: Callable[[Any, Tensor], Tensor],
+        fill: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self._door, self.rank, self.size = door, rank, size
         self._to_array, self._to_tensor = to_array, to_tensor
+        self._fill = fill or to_tensor
         self.silent, self.number, self.waiting = False, -1, False
 
     def all_reduce(self, x: Tensor, op: str = "sum") -> Tensor:
@@ -94,7 +97,8 @@ class Communicator:
 
         Args:
             send: rank → tensor.
-            receive: rank → tensor of the shape and type expected.
+            receive: rank → tensor of the shape and type expected; what comes overwrites it, as a
+                buffer of the frameworks' own communication.
 
         Returns:
             rank → what it sent.
@@ -103,7 +107,7 @@ class Communicator:
         likes = {int(peer): x for peer, x in receive.items()}
         expected = [[peer, *self._described(like)] for peer, like in likes.items()]
         came = self._request({"op": "exchange", "receive": expected}, arrays)
-        return {peer: self._to_tensor(came[str(peer)], like) for peer, like in likes.items()}
+        return {peer: self._fill(came[str(peer)], like) for peer, like in likes.items()}
 
     def mark(self) -> None:
         """Begin a new part of the call, whose traffic is counted apart."""

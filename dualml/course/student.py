@@ -69,7 +69,7 @@ class Student:
             self.comm = join_ranks(self.job, self.home)
         elif self.job["comm"]:
             rank, size = self.job["rank"], self.job["size"]
-            convert = self.drive.to_array, self.drive.to_tensor
+            convert = self.drive.to_array, self.drive.to_tensor, self.drive.fill
             self.comm = Communicator(self.door, rank, size, *convert)
         files = [str(path) for path in self.home.rglob("*.py")]
         self.guard = Guard(

@@ -34,6 +34,12 @@ def to_tensor(a: Any, like: Any) -> ms.Tensor:
     return ms.Tensor(np.array(a)).astype(like.dtype)
 
 
+def fill(a: Any, buffer: ms.Tensor) -> ms.Tensor:
+    """Write an array into a tensor, and return it."""
+    buffer.assign_value(to_tensor(a, buffer))
+    return buffer
+
+
 MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 

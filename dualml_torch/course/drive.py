@@ -68,6 +68,13 @@ def to_tensor(a: Any, like: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(a)).to(like.dtype)
 
 
+def fill(a: Any, buffer: torch.Tensor) -> torch.Tensor:
+    """Write an array into a tensor, which shares its memory with what is returned."""
+    own = buffer.detach().contiguous()
+    own.copy_(torch.from_numpy(np.array(a)))
+    return own
+
+
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
     """``losses``: of softmax regression before each update."""
     weight, bias = (torch.nn.Parameter(torch.from_numpy(arrays[n].copy()))
