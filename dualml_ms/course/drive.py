@@ -35,9 +35,8 @@ def to_tensor(a: Any, like: Any) -> ms.Tensor:
 
 
 def fill(a: Any, buffer: ms.Tensor) -> ms.Tensor:
-    """Write an array into a tensor, and return it."""
-    buffer.assign_value(to_tensor(a, buffer))
-    return buffer
+    """Return an array as a new tensor: operations that are under way may still read the buffer."""
+    return to_tensor(a, buffer)
 
 
 MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
