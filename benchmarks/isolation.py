@@ -1,4 +1,4 @@
-"""What the walls around students' code cost, and how soon a mistake is told.
+"""Measures what the isolation of students' code costs, and how soon a check names a mistake.
 
     python benchmarks/isolation.py [--times 9] [--json FILE] [--docs docs]
 

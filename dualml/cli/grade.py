@@ -63,12 +63,12 @@ def grade(
     around = isolation_for(files, unisolated, words)
     points = rubrics.read(rubric, exercises)
     request = grading.Request(exercises, files, text, points, lang, out, around)
-    apart(folder, out)
+    check_folders(folder, out)
     found, others = submissions(folder, out)
     for warning in warnings:
         complain(warning)
     out.mkdir(parents=True, exist_ok=True)
-    results = graded(request, found, jobs or usable_cores(), words, quiet=json)
+    results = grade_with_progress(request, found, jobs or usable_cores(), words, quiet=json)
     written, unwritten = finish(request, results, words)
     if json:
         students = {s: {k: r[k] for k in ("points", "most", "refused", "not_graded")}
@@ -110,7 +110,7 @@ def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isol
     return around
 
 
-def apart(folder: Path, out: Path) -> None:
+def check_folders(folder: Path, out: Path) -> None:
     """Refuse to write results into submissions, and to take results for submissions."""
     here, there = folder.resolve(), out.resolve()
     if here == there:
@@ -121,7 +121,7 @@ def apart(folder: Path, out: Path) -> None:
         raise UserError(f"{folder} is where --out {out} has its results; name another folder")
 
 
-def graded(
+def grade_with_progress(
     request: Request, found: Sequence[Submission], jobs: int, words: Words, *, quiet: bool
 ) -> dict[str, dict[str, Any]]:
     """The result of every student, with a bar while they are judged."""

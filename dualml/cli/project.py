@@ -34,7 +34,7 @@ SPEAKS = re.compile(r"^\s*\[\s*tool\s*\.\s*dualml\b", re.M)
 
 @dataclass(frozen=True)
 class Project:
-    """What was found from the current folder upwards.
+    """The project's file that is nearest above the current folder, and what was said of others.
 
     Attributes:
         path: the file that is heeded, or None.

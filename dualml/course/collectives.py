@@ -1,4 +1,4 @@
-"""What the judge's communicator computes when every rank has asked for the same, in NumPy.
+"""Computes, in NumPy, the collectives that all ranks of a student have asked for alike.
 
 It stands between the ranks of a student: they reach one another through it alone. So it knows when
 ranks ask for different things, and that nothing can come any more, at once and without a timeout.
@@ -27,7 +27,7 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass
 class Ask:
-    """What a rank waits for.
+    """A collective or an exchange that one rank has asked for and waits for.
 
     Attributes:
         name: of the collective, or `EXCHANGE`.
@@ -45,7 +45,7 @@ class Ask:
 
     @property
     def signature(self) -> str:
-        """What all ranks have to agree on, as errors show it."""
+        """The name, type, shape, operation and root on which all ranks have to agree, as text."""
         if self.name == "barrier":
             return "barrier"
         return f"{self.name} {self.dtype} {self.shape} op={self.op} root={self.root}"
@@ -56,7 +56,7 @@ class Ask:
 
     @property
     def sends(self) -> dict[int, Any]:
-        """Of an exchange: peer → array."""
+        """The messages of an exchange: rank that is sent to → array."""
         return {int(key.partition("/")[2]): a for key, a in self.arrays.items()}
 
 

@@ -10,7 +10,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -116,6 +116,20 @@ def checked_entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
     if not all(type(n) is int and 0 <= n <= LARGEST_BODY for n in shape):
         raise ValueError(f"{name} has a shape that is not read")
     return name, dtype, tuple(shape)
+
+
+def join_ranks(arrays: Sequence[Arrays]) -> dict[str, Any]:
+    """Return the arrays of all ranks as one message has them: ``p`` of rank 1 is ``1/p``."""
+    return {f"{rank}/{name}": a for rank, own in enumerate(arrays) for name, a in own.items()}
+
+
+def split_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
+    """Undo `join_ranks` for ``size`` ranks."""
+    ranks: list[dict[str, Any]] = [{} for _ in range(size)]
+    for name, a in arrays.items():
+        rank, _, rest = name.partition("/")
+        ranks[int(rank)][rest] = a
+    return ranks
 
 
 class Stream:

@@ -15,8 +15,9 @@ from typing import Any
 
 from dualml.course.clock import HIDDEN, Clock
 from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
+from dualml.course.exercise import Trouble
 from dualml.course.frames import MOST_ARRAYS, Arrays, encode, plain_text
-from dualml.course.member import Member, Trouble
+from dualml.course.member import Member
 from dualml.course.tally import Tally
 from dualml.messages import Header, number_of, seconds_of, text_of
 
@@ -134,11 +135,11 @@ class Mediator:
             heapq.heappop(self.scheduled)[2]()
 
     def schedule(self, due: float, action: Callable[[], None]) -> None:
-        """Do something later."""
+        """Call ``action`` at the time ``due`` of `time.monotonic`."""
         heapq.heappush(self.scheduled, (due, next(self.order), action))
 
     def drop_member(self, member: Member, why: str) -> None:
-        """A rank has ended, or cannot be understood."""
+        """Give up a rank that has ended or cannot be understood."""
         if member.is_gone:
             return
         member.is_gone, member.ask = True, None
@@ -148,7 +149,7 @@ class Mediator:
             member.trouble = Trouble("died", why)
 
     def handle_message(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """One message of a rank; what is none of this call, or no message, ends it."""
+        """Take in one message of a rank; a rank that sends what is none is given up."""
         try:
             if member.is_gone or number_of(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
@@ -171,7 +172,7 @@ class Mediator:
             elif kind == "trouble":
                 name, line = text_of(header, "kind", 200), number_of(header, "line", 0, 10**7, 0)
                 text = plain_text(header.get("message", ""))
-                member.trouble, member.ask = Trouble(plain_text(name, 200), text, line), None
+                member.trouble, member.ask = Trouble(plain_text(name, 200), text, line=line), None
             else:
                 raise ValueError(f"an event that is called {kind!r}")
         except (ValueError, TypeError, OverflowError, KeyError) as error:
@@ -189,7 +190,7 @@ class Mediator:
             raise ValueError(f"{total:,} bytes; at most {LARGEST_ANSWER // size:,} are read")
 
     def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """A rank asks for a collective or an exchange."""
+        """Take in a collective or an exchange that a rank asks for."""
         member.asks += 1
         if member.ask is not None or member.asks > MOST_ASKS:
             raise ValueError("more questions than answers")
@@ -226,7 +227,7 @@ class Mediator:
             self.refuse(member, "CommunicationError", text)
 
     def describe_wait(self, member: Member) -> str:
-        """What a rank waits for, in the words of an error."""
+        """Return what a rank waits for, in the words of an error."""
         assert member.ask is not None
         if member.ask.name != EXCHANGE:
             return member.ask.signature
@@ -234,6 +235,7 @@ class Mediator:
         return f"exchange to {sends} from {receives}"
 
     def describe_missing(self, member: Member, missing: Sequence[int]) -> str:
+        """Return whom a rank waits for, in the words of an error."""
         ask = member.ask
         assert ask is not None
         peers = sorted({*ask.sends, *ask.receive}) if ask.name == EXCHANGE else missing

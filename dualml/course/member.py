@@ -6,16 +6,8 @@ import socket
 from dataclasses import dataclass, field
 
 from dualml.course.collectives import Ask
+from dualml.course.exercise import Trouble
 from dualml.course.frames import Arrays, Stream
-
-
-@dataclass
-class Trouble:
-    """How a call ended on a rank; as `dualml.course.exercise.Trouble`, without its file."""
-
-    kind: str
-    message: str = ""
-    line: int = 0
 
 
 @dataclass

@@ -14,10 +14,12 @@ import numpy as np
 
 from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
 from dualml.course.forbidden import BANNED
+from dualml.course.frames import join_ranks, split_by_rank
 from dualml.course.grading.unpacking import Refused, walk
 from dualml.course.isolation.client import drive_of, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import decoded, legible
+from dualml.launch.child import SECONDARY
 from dualml.messages import Header
 
 #: Seconds that one call may take.
@@ -34,8 +36,6 @@ AGAIN = 8
 SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
 #: Kinds of calls whose ranks reach one another by the framework's own means.
 NETWORKED = frozenset({"remote"})
-#: Errors of ranks that waited in vain for another one.
-SECONDARY = "CommunicationError"
 
 
 @dataclass
@@ -156,16 +156,12 @@ class Sandbox:
         """Return what the warden says came of a call."""
         troubles = [
             Trouble(str(kind), str(message), "", int(line), "", int(rank))
-            for rank, kind, message, line in header.get("troubles", [])
+            for rank, kind, message, line in header["troubles"]
         ]
         if troubles:
             return Answer(trouble=self.with_source_line(min(troubles, key=steps_from_cause)))
-        by_rank: list[dict[str, Any]] = [{} for _ in range(ranks)]
-        for name, a in arrays.items():
-            rank, _, rest = name.partition("/")
-            by_rank[int(rank)][rest] = a
-        whole: list[Arrays] = list(by_rank)
-        return Answer(whole, seconds=float(header.get("seconds", 0.0)))
+        whole: list[Arrays] = list(split_by_rank(arrays, ranks))
+        return Answer(whole, seconds=float(header["seconds"]))
 
     def with_source_line(self, trouble: Trouble) -> Trouble:
         """With the text of its line."""
@@ -194,8 +190,7 @@ def group_key(call: Call) -> tuple[int, bool]:
 def message_of(call: Call) -> tuple[Header, Arrays]:
     """Return a call as the warden is told of it."""
     header = {"kind": call.kind, "target": call.target, "options": dict(call.options)}
-    arrays = {f"{r}/{name}": a for r, own in enumerate(call.arrays) for name, a in own.items()}
-    return header, arrays
+    return header, join_ranks(call.arrays)
 
 
 def is_timeout(answer: Answer) -> bool:

@@ -12,9 +12,9 @@ import typer
 from dualml.course.check import Checked
 from dualml.course.exercise import Call, Difference, Trouble
 from dualml.course.judge import Judgement
-from dualml.course.sandbox import SECONDARY
 from dualml.course.source import Problem
 from dualml.errors import plain as visible
+from dualml.launch.child import SECONDARY
 from dualml.words import Words
 
 #: What is said of a mistake, the deeper the hints the more of it.

@@ -25,13 +25,12 @@ from typing import Any
 from dualml.course.communicator import Communicator
 from dualml.course.frames import plain_text, receive, send
 from dualml.course.guards import Forbidden, Guard
+from dualml.launch.child import SECONDARY
 
 #: A call with several ranks may take so many seconds.
 RANKS_S = 6.0
 #: Seconds without a call after which nobody is there any more.
 IDLE_S = 3600.0
-#: Errors of ranks that waited in vain for another one.
-SECONDARY = "CommunicationError"
 #: Flags of the statements ``from __future__ import …``.
 FUTURE = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 

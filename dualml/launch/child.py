@@ -23,6 +23,8 @@ from typing import Any
 from dualml.errors import TrialError, Unsupported, UserError
 
 PULSE_S = 1.0
+#: Errors of ranks that waited in vain for another one.
+SECONDARY = "CommunicationError"
 
 
 def open_channel() -> Any:
@@ -49,6 +51,17 @@ def on_death_of_parent(number: signal.Signals) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
+
+
+def died(code: int) -> str:
+    """Return the words for an exit code without a result, negative for a signal."""
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"was ended by {name}"
+    return f"ended with exit code {code} without a result"
 
 
 class Emitter:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dualml.files import open_to_read
+from dualml.launch.child import SECONDARY as SECONDARY
+from dualml.launch.child import died as died
 from dualml.launch.hosted import Guest
 from dualml.launch.process import Launch, Process
 from dualml.messages import LONGEST_LINE, decode_header, read_lines
@@ -30,8 +32,6 @@ TAIL = 2**16
 PEERS_S = 1.5
 #: A process may be stopped for so long (a debugger, a snapshot of the machine).
 STOPPED_S = 3.0
-#: Errors of ranks that waited in vain for another one.
-SECONDARY = "CommunicationError"
 #: Events of all ranks that wait to be heard; a rank that says more waits until they are.
 MOST_EVENTS = 1000
 #: Types of the fields of an event that are used here and by those who listen; null is any of them.
@@ -268,17 +268,6 @@ def end(processes: Sequence[Process | Guest]) -> None:
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0.0, deadline - time.monotonic()))
-
-
-def died(code: int) -> str:
-    """Words for an exit code without a result."""
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"was ended by {name}"
-    return f"ended with exit code {code} without a result"
 
 
 def last_lines(log: Path, count: int = 5) -> list[str]:

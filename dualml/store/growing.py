@@ -58,9 +58,10 @@ class Growing:
     def look(self) -> bool:
         """Read what is new, at most `PIECE`; whether anything has changed. Several threads may."""
         with self._lock:
-            return self._look()
+            return self._read_new_lines()
 
-    def _look(self) -> bool:
+    def _read_new_lines(self) -> bool:
+        """Read what is new, with the lock held; whether anything has changed."""
         try:
             with open_to_read(self.path) as file:
                 there = os.fstat(file.fileno()).st_size

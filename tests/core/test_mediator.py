@@ -79,27 +79,27 @@ def group() -> Iterator[Callable[[int], Group]]:
         one.close()
 
 
-def own(comm: Communicator, length: int = 5) -> Any:
+def tensor(comm: Communicator, length: int = 5) -> Any:
     return np.arange(length, dtype=np.float32) + 10 * comm.rank
 
 
 CASES: dict[str, tuple[Work, Callable[[int, int], Any]]] = {
-    "all_reduce": (lambda c: {"y": c.all_reduce(own(c))}, lambda r, n: total(n)),
-    "mean": (lambda c: {"y": c.all_reduce(own(c), "mean")}, lambda r, n: total(n) / n),
-    "max": (lambda c: {"y": c.all_reduce(own(c), op="max")}, lambda r, n: rows(n).max(0)),
-    "prod": (lambda c: {"y": c.all_reduce(own(c), op="prod")}, lambda r, n: rows(n).prod(0)),
-    "reduce": (lambda c: {"y": at(c, c.reduce(own(c), root=1))},
+    "all_reduce": (lambda c: {"y": c.all_reduce(tensor(c))}, lambda r, n: total(n)),
+    "mean": (lambda c: {"y": c.all_reduce(tensor(c), "mean")}, lambda r, n: total(n) / n),
+    "max": (lambda c: {"y": c.all_reduce(tensor(c), op="max")}, lambda r, n: rows(n).max(0)),
+    "prod": (lambda c: {"y": c.all_reduce(tensor(c), op="prod")}, lambda r, n: rows(n).prod(0)),
+    "reduce": (lambda c: {"y": stack_or_empty(c, c.reduce(tensor(c), root=1))},
                lambda r, n: total(n) if r == 1 else np.zeros(0)),
-    "broadcast": (lambda c: {"y": c.broadcast(own(c), root=1)}, lambda r, n: rows(n)[1]),
-    "gather": (lambda c: {"y": at(c, c.gather(own(c)))},
+    "broadcast": (lambda c: {"y": c.broadcast(tensor(c), root=1)}, lambda r, n: rows(n)[1]),
+    "gather": (lambda c: {"y": stack_or_empty(c, c.gather(tensor(c)))},
                lambda r, n: rows(n) if r == 0 else np.zeros(0)),
-    "all_gather": (lambda c: {"y": np.stack(c.all_gather(own(c)))}, lambda r, n: rows(n)),
-    "scatter": (lambda c: {"y": c.scatter([own(c) + p for p in range(c.size)] if c.rank == 0
-                                          else None, own(c))},
+    "all_gather": (lambda c: {"y": np.stack(c.all_gather(tensor(c)))}, lambda r, n: rows(n)),
+    "scatter": (lambda c: {"y": c.scatter([tensor(c) + p for p in range(c.size)] if c.rank == 0
+                                          else None, tensor(c))},
                 lambda r, n: rows(n)[0] + r),
-    "reduce_scatter": (lambda c: {"y": c.reduce_scatter(own(c))},
+    "reduce_scatter": (lambda c: {"y": c.reduce_scatter(tensor(c))},
                        lambda r, n: np.array_split(total(n), n)[r]),
-    "all_to_all": (lambda c: {"y": np.stack(c.all_to_all([own(c) + p for p in range(c.size)]))},
+    "all_to_all": (lambda c: {"y": np.stack(c.all_to_all([tensor(c) + p for p in range(c.size)]))},
                    lambda r, n: rows(n) + r),
     "exchange": (lambda c: {"y": shifted(c)}, lambda r, n: rows(n)[(r - 1) % n]),
 }  # fmt: skip
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Work, Callable[[int, int], Any]]] = {
 
 def shifted(comm: Communicator) -> Any:
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    return comm.exchange({right: own(comm)}, {left: own(comm)})[left]
+    return comm.exchange({right: tensor(comm)}, {left: tensor(comm)})[left]
 
 
 def rows(n: int) -> Any:
@@ -118,7 +118,7 @@ def total(n: int) -> Any:
     return rows(n).sum(0)
 
 
-def at(comm: Communicator, value: Any) -> Any:
+def stack_or_empty(comm: Communicator, value: Any) -> Any:
     return np.zeros(0, np.float32) if value is None else np.stack(value)
 
 
@@ -141,31 +141,31 @@ def fails(comm: Communicator) -> dict[str, Any]:
 
 
 def sums(comm: Communicator) -> dict[str, Any]:
-    return {"y": comm.all_reduce(own(comm))}
+    return {"y": comm.all_reduce(tensor(comm))}
 
 
 def waits(comm: Communicator) -> dict[str, Any]:
-    return {"y": comm.exchange({}, {1 - comm.rank: own(comm)})[1 - comm.rank]}
+    return {"y": comm.exchange({}, {1 - comm.rank: tensor(comm)})[1 - comm.rank]}
 
 
 PARTED: list[tuple[tuple[Work, Work], str, str]] = [
     ((sums, nothing), "CommunicationError",
      r"rank 0 waited for all_reduce float32 \(5,\) op=sum root=0; missing: rank 1 of 2"),
     ((sums, fails), "CommunicationError", "rank 0 waited for all_reduce.*missing: rank 1"),
-    ((sums, lambda c: {"y": c.all_reduce(own(c, 6))}), "CommunicationError",
+    ((sums, lambda c: {"y": c.all_reduce(tensor(c, 6))}), "CommunicationError",
      r"disagree on collective number 1: rank 0: all_reduce float32 \(5,\).*rank 1: .*\(6,\)"),
-    ((sums, lambda c: {"y": c.broadcast(own(c))}), "CommunicationError", "disagree.*broadcast"),
+    ((sums, lambda c: {"y": c.broadcast(tensor(c))}), "CommunicationError", "disagree.*broadcast"),
     ((sums, waits), "CommunicationError", r"disagree.*rank 1: exchange to \[\] from \[0\]"),
     ((waits, waits), "CommunicationError", r"rank 0 waited for exchange.*missing: rank 1 of 2"),
-    ((waits, lambda c: c.exchange({0: own(c, 4)}, {}) and {}), "ValueError",
+    ((waits, lambda c: c.exchange({0: tensor(c, 4)}, {}) and {}), "ValueError",
      "rank 0 receives 4 elements from rank 1 and expects 5"),
-    ((lambda c: {"y": c.all_reduce(own(c), op="median")}, nothing), "CommunicationError",
+    ((lambda c: {"y": c.all_reduce(tensor(c), op="median")}, nothing), "CommunicationError",
      "op must be one of"),
-    ((lambda c: {"y": c.broadcast(own(c), root=7)}, nothing), "CommunicationError",
+    ((lambda c: {"y": c.broadcast(tensor(c), root=7)}, nothing), "CommunicationError",
      "root 7 is not one of 2 ranks"),
-    ((lambda c: {"y": c.all_reduce(own(c).astype(np.uint8))}, nothing), "CommunicationError",
+    ((lambda c: {"y": c.all_reduce(tensor(c).astype(np.uint8))}, nothing), "CommunicationError",
      "received uint8"),
-    ((lambda c: c.exchange({0: own(c)}, {}) and {}, nothing), "CommunicationError",
+    ((lambda c: c.exchange({0: tensor(c)}, {}) and {}, nothing), "CommunicationError",
      "rank 0 of 2 cannot exchange with rank 0"),
 ]  # fmt: skip
 
@@ -199,8 +199,8 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
 
     def ring(comm: Communicator) -> dict[str, Any]:
         peer = 1 - comm.rank
-        comm.exchange({peer: own(comm)}, {peer: own(comm)})
-        comm.exchange({peer: own(comm, 3)}, {peer: own(comm, 3)})
+        comm.exchange({peer: tensor(comm)}, {peer: tensor(comm)})
+        comm.exchange({peer: tensor(comm, 3)}, {peer: tensor(comm, 3)})
         return {"messages": np.array(99)}
 
     ranks.run(ring, kind="ring")
@@ -208,9 +208,9 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
     assert {k: int(a) for k, a in made.items()} == {"messages": 2, "elements": 8}
 
     def layer(comm: Communicator) -> dict[str, Any]:
-        comm.all_reduce(own(comm))
+        comm.all_reduce(tensor(comm))
         comm.mark()
-        comm.all_reduce(own(comm, 2))
+        comm.all_reduce(tensor(comm, 2))
         return {}
 
     ranks.run(layer, kind="layer")
@@ -234,9 +234,9 @@ def test_of_updates_the_one_that_hands_over_most_counts(group: Any) -> None:
 
     def update(comm: Communicator) -> dict[str, Any]:
         comm.mark()
-        comm.all_reduce(own(comm, 7))
+        comm.all_reduce(tensor(comm, 7))
         comm.mark()
-        comm.all_reduce(own(comm, 2))
+        comm.all_reduce(tensor(comm, 2))
         return {}
 
     ranks.run(update, kind="zero", options={"steps": 2})
@@ -247,9 +247,9 @@ def test_bytes_count_and_empty_messages_do_not(group: Any) -> None:
     ranks = group(2)
 
     def ring(comm: Communicator) -> dict[str, Any]:
-        peer, wide = 1 - comm.rank, own(comm, 4).astype(np.float64)
+        peer, wide = 1 - comm.rank, tensor(comm, 4).astype(np.float64)
         comm.exchange({peer: wide}, {peer: wide})
-        comm.exchange({peer: own(comm, 0)}, {peer: own(comm, 0)})
+        comm.exchange({peer: tensor(comm, 0)}, {peer: tensor(comm, 0)})
         return {}
 
     ranks.run(ring, kind="ring")
@@ -312,7 +312,7 @@ def test_the_clock_lets_the_ranks_wait(group: Any) -> None:
         seconds = []
         for _ in range(2):
             began = time.perf_counter()
-            comm.all_reduce(own(comm))
+            comm.all_reduce(tensor(comm))
             seconds.append(time.perf_counter() - began)
         return {"seconds": np.array(seconds)}
 

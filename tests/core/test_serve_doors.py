@@ -55,7 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def own(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def live(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server whose errors fail the test."""
     found = list[str]()
 
@@ -70,14 +70,14 @@ def own(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     assert not found
 
 
-def connect(own: Server, seconds: float = 10) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", own.gate.port), timeout=seconds)
+def connect(live: Server, seconds: float = 10) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", live.gate.port), timeout=seconds)
 
 
-def answer(own: Server, content: bytes, *, end: bool = True) -> bytes:
+def answer(live: Server, content: bytes, *, end: bool = True) -> bytes:
     """All that the server says to these bytes, until it ends the connection."""
     said = b""
-    with connect(own) as door, contextlib.suppress(ConnectionError):
+    with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(content)
         if end:
             with contextlib.suppress(OSError):  # it has ended the connection already
@@ -87,10 +87,10 @@ def answer(own: Server, content: bytes, *, end: bool = True) -> bytes:
     return said
 
 
-def in_time(own: Server, path: str = "/", seconds: float = 5) -> int:
+def in_time(live: Server, path: str = "/", seconds: float = 5) -> int:
     """The status of a page that whoever holds the token asks for."""
     begin = time.monotonic()
-    status = ask(own, path)[0]
+    status = ask(live, path)[0]
     assert time.monotonic() - begin < seconds
     return status
 
@@ -98,11 +98,11 @@ def in_time(own: Server, path: str = "/", seconds: float = 5) -> int:
 # --- strangers ----------------------------------------------------------------------------------
 
 
-def test_a_hundred_strangers_keep_nobody_out_who_holds_the_token(own: Server) -> None:
-    strangers = [connect(own) for _ in range(100)]
+def test_a_hundred_strangers_keep_nobody_out_who_holds_the_token(live: Server) -> None:
+    strangers = [connect(live) for _ in range(100)]
     try:
         for _ in range(5):
-            assert in_time(own) == 200
+            assert in_time(live) == 200
         time.sleep(0.2)
         assert threading.active_count() < connections.STRANGERS + 20
     finally:
@@ -110,30 +110,30 @@ def test_a_hundred_strangers_keep_nobody_out_who_holds_the_token(own: Server) ->
             door.close()
 
 
-def test_a_guest_keeps_its_connection_whoever_comes(own: Server) -> None:
-    gate = own.gate
+def test_a_guest_keeps_its_connection_whoever_comes(live: Server) -> None:
+    gate = live.gate
     guest = http.client.HTTPConnection("127.0.0.1", gate.port, timeout=20)
     headers = {"Cookie": f"{gate.cookie}={gate.token}"}
 
-    def look() -> int:
+    def request_style() -> int:
         guest.request("GET", "/style.css", headers=headers)
         reply = guest.getresponse()
         reply.read()
         return reply.status
 
-    assert look() == 200
+    assert request_style() == 200
     door = guest.sock
-    strangers = [connect(own) for _ in range(2 * connections.STRANGERS)]
-    assert look() == 200
+    strangers = [connect(live) for _ in range(2 * connections.STRANGERS)]
+    assert request_style() == 200
     assert guest.sock is door  # the same connection
     for each in (*strangers, guest):
         each.close()
 
 
-def test_the_oldest_stranger_makes_room(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_stranger_makes_room(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STRANGERS", 2)
-    first, second = connect(own), connect(own)
-    third = connect(own)
+    first, second = connect(live), connect(live)
+    third = connect(live)
     assert first.recv(1) == b""
     for door in (second, third):
         door.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -142,19 +142,19 @@ def test_the_oldest_stranger_makes_room(own: Server, monkeypatch: pytest.MonkeyP
         door.close()
 
 
-def test_guests_are_so_many_at_a_time(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guests_are_so_many_at_a_time(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "GUESTS", 0)
-    status, headers, text = ask(own, "/")
+    status, headers, text = ask(live, "/")
     assert (status, headers["Connection"]) == (503, "close")
     assert "too many pages" in text
     monkeypatch.undo()
-    assert in_time(own) == 200
+    assert in_time(live) == 200
 
 
-def test_a_head_that_never_ends_is_given_up(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_never_ends_is_given_up(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.Handler, "timeout", 1.0)
     begin = time.monotonic()
-    with connect(own) as door, contextlib.suppress(ConnectionError):
+    with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(b"GET / HTTP/1.1\r\nX: ")
         while time.monotonic() - begin < 8:
             door.sendall(b"x")
@@ -165,11 +165,11 @@ def test_a_head_that_never_ends_is_given_up(own: Server, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("content", [b"x" * 10**6, b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 10**5,
                                      b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n\r\n",
                                      b"GET / HTTP/1.1\r\nA: " + b"b" * 10**6])  # fmt: skip
-def test_a_head_of_any_size_is_answered(own: Server, content: bytes) -> None:
+def test_a_head_of_any_size_is_answered(live: Server, content: bytes) -> None:
     before = resident()
-    assert re.match(rb"HTTP/1.1 4(00|14|31) |$", answer(own, content))
+    assert re.match(rb"HTTP/1.1 4(00|14|31) |$", answer(live, content))
     assert resident() - before < 64 * 2**20
-    assert in_time(own) == 200
+    assert in_time(live) == 200
 
 
 @pytest.mark.parametrize(("request_", "status"), [
@@ -181,8 +181,8 @@ def test_a_head_of_any_size_is_answered(own: Server, content: bytes) -> None:
     (b"GET / HTTP/1.1\r\nHost: [::1", 403), (b"GET / HTTP/1.1\r\nHost:\0", 403),
     (b"GET / HTTP/1.1\r\n: x\r\n x\r\n\r", 403), (b"PUT / HTTP/1.1\r\nContent-Length: -1", 405),
 ])  # fmt: skip
-def test_odd_requests_get_an_answer(own: Server, request_: bytes, status: int) -> None:
-    said = answer(own, request_ + b"\r\n\r\n", end=False)
+def test_odd_requests_get_an_answer(live: Server, request_: bytes, status: int) -> None:
+    said = answer(live, request_ + b"\r\n\r\n", end=False)
     assert re.match(rb"HTTP/1.1 (\d+)", said), said
     assert int(said[9:12]) == status
     assert b"Content-Security-Policy" in said
@@ -191,9 +191,9 @@ def test_odd_requests_get_an_answer(own: Server, request_: bytes, status: int) -
 
 @pytest.mark.parametrize("head", ["Content-Length: 1000000000", "Transfer-Encoding: chunked"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_body_without_end_is_not_read(own: Server, head: str, method: str) -> None:
-    gate, sent = own.gate, 0
-    with connect(own) as door, contextlib.suppress(ConnectionError):
+def test_a_body_without_end_is_not_read(live: Server, head: str, method: str) -> None:
+    gate, sent = live.gate, 0
+    with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(
             f"{method} / HTTP/1.1\r\nHost: 127.0.0.1:{gate.port}\r\n{head}\r\n"
             f"Cookie: {gate.cookie}={gate.token}\r\n\r\n".encode()
@@ -208,7 +208,7 @@ def test_a_body_without_end_is_not_read(own: Server, head: str, method: str) -> 
 
 
 def test_a_connection_that_cannot_be_accepted_is_waited_for(
-    own: Server, monkeypatch: pytest.MonkeyPatch
+    live: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, asked = socketserver.TCPServer.get_request, list[float]()
 
@@ -219,7 +219,7 @@ def test_a_connection_that_cannot_be_accepted_is_waited_for(
         return usual(self)
 
     monkeypatch.setattr(socketserver.TCPServer, "get_request", scarce)
-    assert in_time(own) == 200
+    assert in_time(live) == 200
     assert asked[3] - asked[0] >= 3 * server.PAUSE_S * 0.9  # it does not spin
 
 
@@ -246,13 +246,13 @@ def test_few_descriptors_keep_nobody_out_who_holds_the_token(root: Path) -> None
 
 
 def test_a_file_that_cannot_be_opened_is_no_traceback(
-    own: Server, monkeypatch: pytest.MonkeyPatch
+    live: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(own.pages, "home", full)
-    status, headers, text = ask(own, "/")
+    monkeypatch.setattr(live.pages, "home", full)
+    status, headers, text = ask(live, "/")
     assert (status, text) == (503, "503: Too many open files")
     assert headers["Connection"] == "close"
 
@@ -260,21 +260,21 @@ def test_a_file_that_cannot_be_opened_is_no_traceback(
 # --- pages beside one another -------------------------------------------------------------------
 
 
-def test_a_page_that_takes_long_holds_up_no_other(own: Server) -> None:
+def test_a_page_that_takes_long_holds_up_no_other(live: Server) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    usual = own.pages.home
+    usual = live.pages.home
 
     def slow(words: Words) -> str:
         begun.set()
         assert go_on.wait(30)
         return usual(words)
 
-    own.pages.home = slow  # type: ignore[method-assign]
-    waiting = threading.Thread(target=lambda: status.append(ask(own, "/")[0]), daemon=True)
+    live.pages.home = slow  # type: ignore[method-assign]
+    waiting = threading.Thread(target=lambda: status.append(ask(live, "/")[0]), daemon=True)
     status: list[int] = []
     waiting.start()
     assert begun.wait(10)
-    assert in_time(own, RUN) == 200
+    assert in_time(live, RUN) == 200
     go_on.set()
     waiting.join(20)
     assert status == [200]
@@ -319,11 +319,11 @@ def test_an_error_that_is_told_again_does_not_grow() -> None:
     assert depths[1] == depths[2]
 
 
-def test_many_pages_at_once(own: Server) -> None:
+def test_many_pages_at_once(live: Server) -> None:
     paths = ["/", RUN, "/run?run=two", f"{RUN}&run=two", "/log?run=one&log=x", "/style.css"] * 4
     found: list[int] = []
     threads = [
-        threading.Thread(target=lambda path=path: found.append(ask(own, path)[0]), daemon=True)
+        threading.Thread(target=lambda path=path: found.append(ask(live, path)[0]), daemon=True)
         for path in paths
     ]
     for thread in threads:
@@ -343,10 +343,10 @@ def test_a_pipe_in_one_run_holds_up_no_page(tmp_path: Path, name: str) -> None:
     path = trial_folder(tmp_path / "runs/one", KEY) / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    with serving(tmp_path / "runs") as own:
+    with serving(tmp_path / "runs") as live:
         for page in (RUN, f"{RUN}&log=adam/torch/seed0/rank0", "/", "/run?run=two"):
-            assert in_time(own, page) == 200
-        assert in_time(own, "/log?run=one&log=adam/torch/seed0/rank0") in (200, 404)
+            assert in_time(live, page) == 200
+        assert in_time(live, "/log?run=one&log=adam/torch/seed0/rank0") in (200, 404)
 
 
 def put(draw: Any, path: Path, content: bytes) -> None:
@@ -445,10 +445,10 @@ WORDS = [b"GET", b"HEAD", b"POST", b" ", b"  ", b"\t", b"/", b"//", b"?", b"&", 
 
 @cases(170, 4000)
 def test_whatever_is_sent_is_answered_in_time(
-    own: Server, root: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    live: Server, root: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(server.Handler, "timeout", 2.0)
-    gate = own.gate
+    gate = live.gate
     parts = st.one_of(st.sampled_from(WORDS), st.binary(max_size=12))
     right = (f"Host: 127.0.0.1:{gate.port}\r\nCookie: {gate.cookie}={gate.token}\r\n\r\n").encode()
     before = entries(root)
@@ -464,14 +464,14 @@ def test_whatever_is_sent_is_answered_in_time(
             content = b"GET /run?run=one HTTP/1.1\r\n" + content + b"\r\n" + right
         elif how == 3:
             content = b"GET / HTTP/1.1\r\n" + right + content
-        said = answer(own, content)
+        said = answer(live, content)
         if said and not said.startswith((b"HTTP/1.1 ", b"<", b"4", b"5")):  # of HTTP/0.9 the text
             raise AssertionError(said[:200])
         assert b"Traceback" not in said
 
     try_cases(count, case)
     assert entries(root) == before
-    assert in_time(own) == 200
+    assert in_time(live) == 200
 
 
 def test_the_command_prints_nothing_of_what_strangers_send(root: Path) -> None:

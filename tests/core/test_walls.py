@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -38,7 +40,7 @@ def needs_walls() -> None:
         pytest.skip(f"no walls here: {found.why}")
 
 
-def said(code: Sequence[str], folder: Path, **options: Any) -> str:
+def raised_by(code: Sequence[str], folder: Path, **options: Any) -> str:
     """What the code raises when the student's function is called first."""
     text = source(EXERCISE)
     assert text.count(LINE) == 1
@@ -75,7 +77,7 @@ def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     (tmp_path / "work").mkdir()
-    told = said(shown(code.format(secret=secret, folder=tmp_path)), tmp_path / "work")
+    told = raised_by(shown(code.format(secret=secret, folder=tmp_path)), tmp_path / "work")
     assert SECRET not in told
     kinds = "FileNotFoundError PermissionError forbidden AttributeError ModuleNotFoundError OSError"
     assert told.split(":")[0] in kinds.split(), told
@@ -85,7 +87,9 @@ def test_its_process_is_nobody_alone_with_listed_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOUD_KEY", SECRET)
-    told = said(shown("str([os.getuid(), os.getpid(), os.getppid(), dict(os.environ)])"), tmp_path)
+    told = raised_by(
+        shown("str([os.getuid(), os.getpid(), os.getppid(), dict(os.environ)])"), tmp_path
+    )
     uid, pid, parent = told.partition("[")[2].split(", ")[:3]
     assert int(uid) != 0
     assert int(pid) < 10
@@ -100,7 +104,7 @@ def test_the_modules_of_its_process_are_no_solutions(tmp_path: Path) -> None:
             "         'lab2', 'judge', 'aggregation', '.partition', '.split', 'catalogue')",
             "found = [m for m in names if any(p in m for p in parts)]",
             "raise RuntimeError(f'{len(names)} {found}')"]  # fmt: skip
-    number, _, found = said(code, tmp_path).partition(": ")[2].partition(" ")
+    number, _, found = raised_by(code, tmp_path).partition(": ")[2].partition(" ")
     assert int(number) > 20
     assert found == "[]"
 
@@ -110,7 +114,7 @@ def test_nothing_of_other_calls_is_in_its_memory(tmp_path: Path) -> None:
             "    frame = frame.f_back",
             "known = ('calls', 'inputs')",
             "raise RuntimeError(str([n for n in names if n in known]))"]  # fmt: skip
-    assert said(code, tmp_path) == "RuntimeError: []"
+    assert raised_by(code, tmp_path) == "RuntimeError: []"
 
 
 @pytest.mark.parametrize(("code", "kinds"), [
@@ -134,7 +138,7 @@ def test_nothing_of_other_calls_is_in_its_memory(tmp_path: Path) -> None:
      "t.start(); t.join(); raise RuntimeError(str(e))", "forbidden RuntimeError"),
 ])  # fmt: skip
 def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) -> None:
-    told = said([code], tmp_path)
+    told = raised_by([code], tmp_path)
     assert told.split(":")[0] in kinds.split(), told
     assert "e.append" not in told
     assert not told.endswith("[0]"), told
@@ -143,16 +147,16 @@ def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) ->
 def test_its_disk_has_a_quota(tmp_path: Path) -> None:
     code = ["for n in range(40):", "    with open(f'f{n}', 'wb') as s:",
             "        s.write(bytes(30 << 20))"]  # fmt: skip
-    assert "No space left" in said(code, tmp_path)
+    assert "No space left" in raised_by(code, tmp_path)
     many = ["for n in range(10_000):", "    open(f'f{n}', 'w').close()"]
-    assert "No space left" in said(many, tmp_path)
+    assert "No space left" in raised_by(many, tmp_path)
 
 
 def test_nothing_survives(tmp_path: Path) -> None:
-    said(["import threading, time",
+    raised_by(["import threading, time",
           "threading.Thread(target=lambda: time.sleep(600), daemon=False).start()",
           "os._exit(0)"], tmp_path)  # fmt: skip
-    said(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
+    raised_by(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
     deadline = time.monotonic() + 10.0
     while left := [p for s in client.servers.values() for p in children(s.process.pid)]:
         assert time.monotonic() < deadline, left
@@ -249,9 +253,9 @@ def test_a_right_solution_is_right_in_bubblewrap_and_sees_nothing(tmp_path: Path
     assert check(EXERCISE, path, 3, isolation=around).met
     for code in ("os.listdir('/root')", "os.listdir('/proc')", f"os.listdir({str(tmp_path)!r})",
                  "open('/home/student/1/x')"):  # fmt: skip
-        told = said(shown(code), tmp_path, isolation=around)
+        told = raised_by(shown(code), tmp_path, isolation=around)
         assert told.split(":")[0] in ("FileNotFoundError", "PermissionError"), told
-    told = said([OFF + "os.fork()"], tmp_path, isolation=around)
+    told = raised_by([OFF + "os.fork()"], tmp_path, isolation=around)
     assert told.startswith("PermissionError"), told
 
 
@@ -266,3 +270,49 @@ def test_the_filter_is_one_for_each_processor(monkeypatch: pytest.MonkeyPatch) -
         assert len(compile_filter(network=True, own=7)) > len(program)
     monkeypatch.setattr(filters, "MACHINE", "riscv64")
     assert not filters.filter_system_calls(network=False)
+
+
+# --- ends ------------------------------------------------------------------------------------
+
+
+def test_a_warden_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "END_S", 0.5)
+    started = client.Server.start
+    wardens: list[int] = []
+    monkeypatch.setattr(client.Server, "start", lambda self, *how: wardens.append(
+        started(self, *how)) or wardens[-1])  # fmt: skip
+    with client.open_cell("", 1, detect.WALLS):
+        os.kill(wardens[0], signal.SIGSTOP)
+    deadline = time.monotonic() + 5.0
+    while psutil.pid_exists(wardens[0]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_without_walls_what_a_rank_leaves_behind_ends_too(tmp_path: Path) -> None:
+    code = [OFF + "pid = os.fork()", "if not pid:", "    import time; time.sleep(600)",
+            "raise RuntimeError(str(pid))"]  # fmt: skip
+    told = raised_by(code, tmp_path, isolation=detect.Isolation("none"))
+    pid = int(told.rpartition(" ")[2])
+    deadline = time.monotonic() + 5.0
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "none"])
+def test_a_channel_of_datagrams_serves_as_well(
+    kind: detect.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a system whose sockets know no packets in sequence."""
+    monkeypatch.setattr(client, "MESSAGES", socket.SOCK_DGRAM)
+    monkeypatch.setattr(client, "servers", servers := {})
+    path = tmp_path / EXERCISE.name
+    path.write_text(source(EXERCISE), "utf-8")
+    try:
+        assert check(EXERCISE, path, 3, isolation=detect.Isolation(kind)).met
+    finally:
+        for server in servers.values():
+            server.close()

@@ -52,7 +52,7 @@ def message(text: bytes, body: int = 0) -> bytes:
     return SIZES.pack(len(text), body) + text
 
 
-def said(port: int, *parts: bytes) -> bytes:
+def send_raw(port: int, *parts: bytes) -> bytes:
     """Send parts, where possible each after an answer to the one before, and return what came
     until the other end hung up; `TimeoutError` where it does not."""
     received = b""
@@ -101,13 +101,13 @@ HELLO = json.dumps({"dualml": wire.PROTOCOL, "nonce": NONCE}).encode()
 def test_odd_messages_of_strangers_are_no_tracebacks(
     there: Hub, parts: list[bytes], tmp_path: Path
 ) -> None:
-    said(there.port, *parts)
+    send_raw(there.port, *parts)
     assert not there.guests
     enter(there, tmp_path / "copy")
 
 
 def test_another_version_of_the_protocol_is_told_which_one_this_is(there: Hub) -> None:
-    answer = said(there.port, message(b'{"dualml": 1, "nonce": "x"}'))
+    answer = send_raw(there.port, message(b'{"dualml": 1, "nonce": "x"}'))
     size, _ = SIZES.unpack(answer[: SIZES.size])
     assert json.loads(answer[SIZES.size :][:size])["dualml"] == wire.PROTOCOL
 
@@ -365,7 +365,7 @@ def test_whatever_a_stranger_sends(there: Hub, tmp_path: Path, count: int) -> No
                 size = draw(st.sampled_from([0, 1, 11, 4096, 4097, 2**32 - 1]))
                 part = SIZES.pack(size, draw(st.sampled_from([0, 1, 2**64 - 1]))) + text
             parts.append(part)
-        said(there.port, *parts)
+        send_raw(there.port, *parts)
 
     try_cases(count, case)
     assert not there.guests

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +37,8 @@ LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "
 #: Seconds in which walls are up, and in which a message of the warden comes once it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
 LOST = "the process that looks after the ranks is lost"
+#: How messages to a server keep their bounds; macOS has no SOCK_SEQPACKET.
+MESSAGES = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 #: Bytes of a server's answer.
 ANSWER = 4096
 
@@ -50,9 +53,7 @@ class Server:
                     "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}  # fmt: skip
         paths = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
         environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
-        if sys.platform != "linux":
-            raise NotJudged(f"students' code is judged on Linux; this is {sys.platform}")
-        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, MESSAGES)
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.lock, self.ready = threading.Lock(), False
         with theirs:
@@ -118,7 +119,6 @@ def server_for(backend: str, network: bool) -> Server:
     with turn:
         server = servers.get((backend, network))
         if server is None or server.process.poll() is not None:
-            close_at_exit()
             server = servers[backend, network] = Server(backend, network)
         return server
 
@@ -128,11 +128,7 @@ def drive_of(backend: str) -> str:
     return f"{backends()[backend].package}.course.drive" if backend else "dualml.course.drive"
 
 
-@functools.cache
-def close_at_exit() -> None:
-    atexit.register(close_servers)
-
-
+@atexit.register
 def close_servers() -> None:
     """End all servers, and with them whatever was forked from them."""
     while servers:
@@ -140,17 +136,14 @@ def close_servers() -> None:
 
 
 @functools.cache
-def find_isolation(backend: str, isolated: bool | None = None) -> Isolation:
+def find_isolation(backend: str) -> Isolation:
     """Return what this machine can put around students' code: walls, or why there are none.
-
-    Args:
-        isolated: as asked for, see `candidates`.
 
     Raises:
         NotJudged: checks cannot be started at all.
     """
     why = ""
-    for asked in candidates(isolated):
+    for asked in candidates():
         try:
             with open_cell(backend, 1, asked):
                 return asked
@@ -232,6 +225,7 @@ def open_cell(
     printed: list[int] = []
     alone: list[Server] = []  # of bubblewrap, whose server does one job
     server: Server | None = None
+    pid = 0
     try:
         with theirs:
             if isolation.kind == "bubblewrap":
@@ -239,7 +233,7 @@ def open_cell(
             try:
                 printed += [printed_file(rank) for rank in range(ranks)]
                 server = alone[0] if alone else server_for(backend, network)
-                server.start(isolation.walls, network, [theirs.fileno(), *printed])
+                pid = server.start(isolation.walls, network, [theirs.fileno(), *printed])
             except (OSError, ValueError) as error:
                 if alone:
                     said = alone[0].last_words() or str(error)
@@ -254,7 +248,9 @@ def open_cell(
             raise OSError(f"user namespaces are not allowed: {first.get('why')}")
         yield Cell(ours, printed)
     finally:
-        wait_for_end(ours, printed)
+        wait_for_end(ours, 0 if alone else pid)
+        for descriptor in printed:
+            os.close(descriptor)
         for one_job in alone:
             one_job.close()
 
@@ -269,16 +265,26 @@ def discard(server: Server | None) -> None:
     server.close()
 
 
-def wait_for_end(control: socket.socket, printed: Sequence[int]) -> None:
-    """Wait until a warden has ended, and the ranks before it."""
-    with contextlib.suppress(OSError):
-        control.shutdown(socket.SHUT_WR)
+def wait_for_end(control: socket.socket, pid: int) -> None:
+    """Wait until a warden has ended, and the ranks before it; one that does not is killed.
+
+    Args:
+        pid: of the warden, whose number it is until it closes ``control``; 0: its server ends it.
+    """
+    for _ in range(2):
+        with contextlib.suppress(ConnectionError):
+            control.shutdown(socket.SHUT_WR)
         control.settimeout(END_S)
-        while control.recv(1 << 16):
-            pass
+        try:
+            while control.recv(1 << 16):
+                pass
+            break
+        except TimeoutError:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL) if pid else None
+        except OSError:
+            break
     control.close()
-    for descriptor in printed:
-        os.close(descriptor)
 
 
 def printed_file(rank: int) -> int:

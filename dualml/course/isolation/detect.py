@@ -36,17 +36,15 @@ class Isolation:
 WALLS = Isolation("namespaces")
 
 
-def candidates(isolated: bool | None = None) -> list[Isolation]:
-    """Return what is to be tried, the best first: as the caller asks, else as the variable does.
+def candidates() -> list[Isolation]:
+    """Return what is to be tried, the best first, unless a variable names the kind.
 
     Raises:
         UserError: the variable has another value.
     """
-    wanted = "none" if isolated is False else os.environ.get(SWITCH) or "auto"
-    if isolated and wanted == "none":
-        wanted = "auto"
+    wanted = os.environ.get(SWITCH) or "auto"
     if wanted == "none":
-        return [Isolation("none", "as asked for" if isolated is False else f"{SWITCH}=none")]
+        return [Isolation("none", f"{SWITCH}=none")]
     if sys.platform != "linux":
         return [Isolation("none", f"{sys.platform} has no namespaces")]
     kinds: dict[str, list[Isolation]] = {

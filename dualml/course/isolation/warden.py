@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NoReturn
 
-from dualml.course.frames import Arrays, plain_text, receive, send
+from dualml.course.frames import join_ranks, plain_text, receive, send, split_by_rank
 from dualml.course.isolation import syscalls
 from dualml.course.isolation.walls import Walls
 from dualml.course.mediator import Mediator
 from dualml.course.member import Member
 from dualml.course.student import RANKS_S, Student
-from dualml.launch.child import on_death_of_parent
+from dualml.launch.child import died, on_death_of_parent
 
 #: Seconds in which the judge says what is to be done, and a rank that was late may still answer.
 JOB_S, LATE_S = 60.0, 3.0
@@ -61,15 +61,6 @@ def run_warden(control: socket.socket, printed: Sequence[int], walls: Walls) -> 
     os._exit(code)
 
 
-def arrays_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
-    """Arrays by rank, of names like ``1/p/weight``."""
-    found: list[dict[str, Any]] = [{} for _ in range(size)]
-    for name, a in arrays.items():
-        rank, _, rest = name.partition("/")
-        found[int(rank)][rest] = a
-    return found
-
-
 def run_job(
     control: socket.socket,
     job: Mapping[str, Any],
@@ -89,6 +80,8 @@ def run_job(
     if not first:
         close_all([control.fileno(), ends, *(ours.fileno() for ours, _ in pairs)])
         run_first_process(job, files, [theirs for _, theirs in pairs], report, printed, walls)
+    with contextlib.suppress(OSError):  # it may have done so itself
+        os.setpgid(first, first)
     os.close(report)
     for _, theirs in pairs:
         theirs.close()
@@ -104,13 +97,14 @@ def run_job(
         for number in count():
             header, arrays = receive(control, CALL_S)
             asked = {**header, "number": number, "seconds": limit}
-            inputs = arrays_by_rank(arrays, size)
+            inputs = split_by_rank(arrays, size)
             members = mediator.run(number, asked, inputs, limit + LATE_S, control)
             if send_outcome(control, members, mediator):
                 return  # a new group goes on
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(first, signal.SIGKILL)
+        for end in (os.killpg, os.kill):  # with the first process its pid namespace ends, if any
+            with contextlib.suppress(OSError):
+                end(first, signal.SIGKILL)
         os.waitpid(first, 0)
 
 
@@ -121,12 +115,8 @@ def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Me
     last = any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members)
     seconds = max(m.seconds for m in members)
     header = {"event": "over", "troubles": troubles, "seconds": seconds, "last": last}
-    arrays: dict[str, Any] = {}
-    if not troubles:
-        for m in members:
-            whole = {**(m.arrays or {}), **mediator.tally.arrays(m.rank)}
-            arrays |= {f"{m.rank}/{name}": a for name, a in whole.items()}
-    send(control, header, arrays)
+    answers = [{**(m.arrays or {}), **mediator.tally.arrays(m.rank)} for m in members]
+    send(control, header, {} if troubles else join_ranks(answers))
     return last
 
 
@@ -155,18 +145,8 @@ class ExitCodes:
                 self.codes[ended] = code
                 continue
             time.sleep(0.005)
-        return describe_exit(self.codes.get(rank))
-
-
-def describe_exit(code: int | None) -> str:
-    """Return the words for an exit code, negative for a signal."""
-    if code is None:
-        return "closed its connection"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"was ended by signal {-code}"
-    return f"ended with exit code {code} without a result"
+        code = self.codes.get(rank)
+        return "closed its connection" if code is None else died(code)
 
 
 def run_first_process(
@@ -179,6 +159,8 @@ def run_first_process(
 ) -> NoReturn:
     """The first process: fork the ranks, wait for their ends and report them."""
     on_death_of_parent(signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
     ranks: dict[int, int] = {}
     for rank, door in enumerate(doors):
         pid = os.fork()
