@@ -24,8 +24,11 @@ from dualml.communicator import FileBoard, Place
 from dualml.communicator.place import exchange_notes
 from dualml.errors import CommunicationError, UserError
 from dualml.machine import network
+from dualml.messages import decode_header
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
+#: Bytes of the note that a rank leaves for the others.
+NOTE = 1 << 16
 
 
 @dataclass
@@ -75,7 +78,10 @@ def meet(place: Place, member: Membership) -> Any:
     notes = exchange_notes(
         place.board, key, place.rank, range(place.size), text, place.timeout, what
     )
-    others = {rank: json.loads(note) for rank, note in notes.items()}
+    try:
+        others = {rank: decode_header(note.encode(), NOTE) for rank, note in notes.items()}
+    except ValueError as error:
+        raise CommunicationError(f"a rank's note is not understood: {error}") from None
     if "error" in others[0]:
         raise CommunicationError(others[0]["error"])
     if INTERFACE not in os.environ:

@@ -15,7 +15,7 @@ from dualml.course.source import legible
 from dualml.course.study import Run, Study, study
 from dualml.course.workspace import Workspace
 from dualml.errors import UserError
-from dualml.files import write_bytes
+from dualml.files import MOST_TEXT, read_bytes, write_bytes
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -78,8 +78,8 @@ def write(
     """
     source = workspace.path / REPORT
     try:
-        text = source.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(source, MOST_TEXT).decode("utf-8")
+    except (OSError, ValueError) as error:
         raise UserError(f"{source} cannot be read: {error}") from None
     title, head, found = parts(text)
     made = study(workspace.lab.name, ready(checked), runner(workspace, words, begin), words)

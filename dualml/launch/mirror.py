@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dualml.backend import backends
 from dualml.errors import CommunicationError, UserError, plain
-from dualml.files import write_bytes
+from dualml.files import MOST_TEXT, read_bytes, write_bytes
 from dualml.launch.remote import Remote
 from dualml.launch.route import near
 from dualml.messages import field_of
@@ -109,7 +109,7 @@ class Mirror:
             told = {**note.result, "reason": f"{note.result['reason']}{on}"}
             note = note.model_copy(update={"result": told})
         file.write(self.run, note)
-        self.remote.write(file.name, (self.run / file.name).read_bytes())
+        self.remote.write(file.name, read_bytes(self.run / file.name, MOST_TEXT))
 
     def done(self, folders: list[Path]) -> None:
         """After a session: the log, and whatever was not sent yet."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import CommunicationError, UserError, plain
-from dualml.files import MOST_TEXT
+from dualml.files import MOST_TEXT, read_bytes
 from dualml.launch.seat import Seat
 from dualml.launch.shelf import LARGEST, READ
 from dualml.launch.wire import PIECE, Wire, reason
@@ -130,7 +130,7 @@ class Remote:
         for path in (path for path in own_files if path.match(which)):
             status = path.stat()
             if self.sent.get(path) != (stamp := (status.st_mtime_ns, status.st_size)):
-                self.write(str(path.relative_to(self.run)), path.read_bytes())
+                self.write(str(path.relative_to(self.run)), read_bytes(path, LARGEST))
                 self.sent[path] = stamp
         for path in [path for path in self.sent if not path.exists()]:
             self.ask("remove", str(path.relative_to(self.run)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.errors import plain
+from dualml.files import open_to_read
 from dualml.launch.wire import PIECE, reason
 from dualml.messages import Header, field_of, number_of, text_of
 from dualml.store.paths import LONGEST, place_in
@@ -97,7 +98,7 @@ class Shelf:
         path, at = self.path(header), number_of(header, "at", 0, LARGEST, 0)
         if not path.is_file():
             return {"there": False, "size": 0}, b""
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(at)
             return {"there": True, "size": size}, file.read(PIECE)

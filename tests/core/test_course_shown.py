@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from dualml.course.check import Checked, judged
 from dualml.course.exercise import Answer, Call, Requirement, Trouble
 from dualml.course.judge import Judgement, judge
 from dualml.course.labs import file
+from dualml.course.paper import write
 from dualml.course.shown import lines, trouble_text
 from dualml.course.workspace import create, open_workspace
 from dualml.errors import UserError
@@ -141,3 +143,11 @@ def test_an_error_has_its_rank_where_there_are_several() -> None:
     error, words = Trouble("KeyError", "'x'", rank=1), Words("en")
     assert trouble_text(error, "f", 2, words) == "KeyError: 'x' on rank 1"
     assert trouble_text(error, "f", 1, words) == "KeyError: 'x'"
+
+
+def test_a_report_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    create("lab3", tmp_path / "w", "torch", "en", notebook=False)
+    (tmp_path / "w" / "report.md").unlink()
+    os.mkfifo(tmp_path / "w" / "report.md")
+    with pytest.raises(UserError, match="pipe"):
+        write(open_workspace(tmp_path / "w"), [], Words("en"))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dualml.backend import Launcher
+from dualml.errors import UserError
 from dualml.launch import hosted
 from dualml.launch.hosted import Host
+from dualml.launch.remote import Remote
 from dualml.launch.supervise import Ended, supervise
 
 pytestmark = pytest.mark.system
@@ -105,3 +109,16 @@ def test_a_launcher_whose_ranks_never_come(
     ended: Ended = run(tmp_path, script)[0]
     assert ended.results[ended.rank]["reason"] == reason
     assert ended.code == 1
+
+
+def test_a_rank_sends_nothing_but_files(tmp_path: Path) -> None:
+    """A pipe of the name of its log would be waited for without end."""
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    os.mkfifo(folder / "rank1.log")
+    remote = Remote.__new__(Remote)
+    remote.run, remote.sent, remote.seat = tmp_path, {}, SimpleNamespace(rank=1)
+    with pytest.raises(UserError, match="pipe"):
+        remote.deliver(folder)
+    (folder / "rank1.log").unlink()
+    remote.deliver(folder)
