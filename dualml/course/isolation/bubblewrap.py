@@ -42,19 +42,19 @@ def command(modules: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     program = shutil.which("bwrap")
     if program is None:
         raise OSError("bubblewrap is not installed")
-    holding, ours = describe(tuple(modules), tuple(sorted(environ.items())))
+    contents, ours = describe(tuple(modules), tuple(sorted(environ.items())))
     words = [program, "--unshare-all", "--die-with-parent", "--dev", "/dev"]
     if os.geteuid() == 0:
         words += ["--uid", "65534", "--gid", "65534"]
-    for path in holding.shown:
+    for path in contents.shown:
         words += ["--ro-bind", path, path]
-    for path, target in holding.links:
+    for path, target in contents.links:
         words += ["--symlink", target, path]
-    for path in holding.hidden:
+    for path in contents.hidden:
         words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", os.devnull, path]
     for path in ours:
         words += ["--ro-bind", path, path]
-    for path in holding.hidden:
+    for path in contents.hidden:
         words += ["--remount-ro", path] if os.path.isdir(path) else []
     words += ["--tmpfs", "/dev/shm", "--remount-ro", "/dev/shm", "--size", str(QUOTA)]
     return [*words, "--tmpfs", HOME, "--dir", "/tmp", "--chdir", "/", "--"]

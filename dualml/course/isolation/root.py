@@ -136,12 +136,12 @@ def holders() -> frozenset[str]:
     return frozenset(name for name in found if not OPERATORS.match(name))
 
 
-def build(holding: Contents, uid: int, gid: int) -> None:
+def build(files: Contents, uid: int, gid: int) -> None:
     """Make the root of this process's mount namespace, and go into it."""
     os.umask(0o022)  # what is made here is for somebody else
     mount("none", "/", "", MS_REC | MS_SLAVE)
     sources = []
-    for path in (*holding.shown, *DEVICES):
+    for path in (*files.shown, *DEVICES):
         with contextlib.suppress(OSError):
             sources.append((path, os.open(path, os.O_PATH | os.O_CLOEXEC)))
     # Through its descriptor a folder can be reached after another has been put over it.
@@ -151,11 +151,11 @@ def build(holding: Contents, uid: int, gid: int) -> None:
         make_mount_point(target, os.path.isdir(f"/proc/self/fd/{source}"))
         mount(f"/proc/self/fd/{source}", target, "", MS_BIND | MS_REC)
         os.close(source)
-    for path, target in holding.links:
+    for path, target in files.links:
         os.makedirs(os.path.dirname(f"{STAGE}{path}"), exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.symlink(target, f"{STAGE}{path}")
-    for path in holding.hidden:
+    for path in files.hidden:
         hide_path(f"{STAGE}{path}")
     for name, pattern in (("passwd", ACCOUNTS), ("group", "student:x:{gid}:\n")):
         place = Path(f"{STAGE}/etc/{name}")

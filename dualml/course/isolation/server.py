@@ -53,14 +53,14 @@ def main() -> None:
     disable_ready_made(READY_MADE.get(backend, ()))
     with contextlib.suppress(AttributeError):
         sys.modules[drive].seal()
-    holding = contents()
+    shown_files = contents()
     gc.collect()
     gc.freeze()  # nothing of it becomes garbage: no child needs to go through it
     channel.send(json.dumps({"ready": True}).encode())
-    serve(channel, holding, inside=kind == "bubblewrap")
+    serve(channel, shown_files, in_bubblewrap=kind == "bubblewrap")
 
 
-def serve(channel: socket.socket, holding: Contents, inside: bool) -> None:
+def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) -> None:
     """Fork a warden for every request, until the owner is gone."""
     owner = os.getppid()
     while os.getppid() == owner:  # a channel of datagrams does not tell that its end is closed
@@ -73,7 +73,7 @@ def serve(channel: socket.socket, holding: Contents, inside: bool) -> None:
         if not message:
             return
         request = json.loads(message)
-        walls = holding if request["walls"] else None
+        walls = shown_files if request["walls"] else None
         (read_asked, write_asked), (read_done, write_done) = os.pipe(), os.pipe()
         pid = os.fork()
         if not pid:
@@ -83,11 +83,11 @@ def serve(channel: socket.socket, holding: Contents, inside: bool) -> None:
             on_death_of_parent(signal.SIGKILL)
             control = socket.socket(fileno=descriptors[0])
             pipe = (read_done, write_asked)
-            around = Walls(walls, bool(request["network"]), inside, pipe)
+            around = Walls(walls, bool(request["network"]), in_bubblewrap, pipe)
             run_warden(control, descriptors[1:], around)
         for end in (*descriptors, write_asked, read_done):
             os.close(end)
-        if walls is not None and not inside and os.geteuid() == 0:
+        if walls is not None and not in_bubblewrap and os.geteuid() == 0:
             map_users(pid, read_asked, write_done)
         os.close(read_asked)
         os.close(write_done)

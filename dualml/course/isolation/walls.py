@@ -24,24 +24,24 @@ class Walls:
     """What is around the ranks of one check.
 
     Args:
-        holding: what their root is made of; None: there are no walls.
+        contents: what their root is made of; None: there are no walls.
         network: whether the ranks can reach one another over a loopback interface of their own.
-        inside: whether bubblewrap has put them up around this process already.
+        in_bubblewrap: whether bubblewrap has put them up around this process already.
         mapped: a pipe over which the server is asked to map the users of the new namespace: a byte
             is written, a byte is read.
     """
 
     def __init__(
         self,
-        holding: root.Contents | None,
+        contents: root.Contents | None,
         network: bool,
-        inside: bool,
+        in_bubblewrap: bool,
         mapped: tuple[int, int],
     ) -> None:
-        self.holding, self.network, self.mapped = holding, network, mapped
-        self.inside = inside
-        self.up, self.home = holding is not None, Path(root.HOME)
-        self.taken = limits.address_space()  # behind the walls nothing tells
+        self.contents, self.network, self.mapped = contents, network, mapped
+        self.in_bubblewrap = in_bubblewrap
+        self.is_up, self.home = contents is not None, Path(root.HOME)
+        self.baseline_bytes = limits.address_space()  # behind the walls nothing tells
 
     def enter_namespaces(self) -> None:
         """Put this process into new namespaces with a root of its own; its children, too.
@@ -49,15 +49,15 @@ class Walls:
         Raises:
             OSError: the system does not allow it.
         """
-        if self.holding is None:
+        if self.contents is None:
             self.home = Path(tempfile.mkdtemp(prefix="dualml-"))
-        if self.holding is None or self.inside:
+        if self.contents is None or self.in_bubblewrap:
             return
         uid, gid = os.geteuid(), os.getegid()
         if uid == 0:  # root builds the root as it is, and is nobody afterwards
             syscalls.unshare(NAMESPACES)
             bring_up_loopback(self.network)
-            root.build(self.holding, NOBODY, NOBODY)
+            root.build(self.contents, NOBODY, NOBODY)
             os.setgroups([])
             syscalls.unshare(syscalls.NEWUSER)
             os.write(self.mapped[1], b"m")
@@ -71,36 +71,36 @@ class Walls:
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1", "ascii")
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1", "ascii")
             bring_up_loopback(self.network)
-            root.build(self.holding, uid, gid)
+            root.build(self.contents, uid, gid)
         on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
 
     def confine_rank(self, seconds: float) -> None:
         """Confine this process, a rank whose calls may take so many seconds, for good."""
-        if not self.up:
-            limits.limit(seconds, self.taken)
+        if not self.is_up:
+            limits.limit(seconds, self.baseline_bytes)
             return
-        if not self.inside:
+        if not self.in_bubblewrap:
             alone = syscalls.NEWNS | syscalls.NEWIPC
             syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
             root.make_home()
-        limits.limit(seconds, self.taken, walls=True)
+        limits.limit(seconds, self.baseline_bytes, walls=True)
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
 
     def home_of(self, rank: int) -> Path:
         """Return the working folder of a rank."""
-        return self.home if self.up and not self.inside else self.home / str(rank)
+        return self.home if self.is_up and not self.in_bubblewrap else self.home / str(rank)
 
     def seal(self, home: Path) -> None:
         """Refuse this process what is left to be refused; its files are in ``home``."""
-        if self.holding is None:
+        if self.contents is None:
             return
-        shown = [path for path in self.holding.shown if os.path.exists(path)]
+        shown = [path for path in self.contents.shown if os.path.exists(path)]
         filters.confine_files([str(home), "/dev"], shown)
         filters.filter_system_calls(self.network)
 
     def remove(self) -> None:
-        if not self.up:
+        if not self.is_up:
             shutil.rmtree(self.home, ignore_errors=True)
 
 

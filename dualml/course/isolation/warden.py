@@ -170,7 +170,7 @@ def run_first_process(
             run_rank({**job, "rank": rank}, files, door, printed, walls)
         ranks[pid] = rank
     close_all([door.fileno() for door in doors])
-    if walls.up:
+    if walls.is_up:
         with contextlib.suppress(OSError):
             syscalls.drop_capabilities()
             syscalls.prctl(syscalls.DUMPABLE, 0)
