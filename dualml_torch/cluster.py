@@ -132,6 +132,10 @@ def _destroy() -> None:
 def _undo(member: Membership) -> None:
     if member.interface:
         os.environ.pop(INTERFACE, None)
+    if member.store_file is not None:
+        # torch removes it with the last store, which a rank that ends by `os._exit` still holds.
+        with contextlib.suppress(OSError):
+            member.store_file.unlink()
     if member.scrap is not None:
         with contextlib.suppress(OSError):
             for path in member.scrap.iterdir():

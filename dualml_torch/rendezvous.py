@@ -40,6 +40,8 @@ class Membership:
         limit: how long a collective may wait.
         ends: what ends before the process group does.
         interface: whether the network interface was chosen here, not by the user.
+        scrap: a folder that rank 0 made, and removes with all that is in it.
+        store_file: the file of the ranks' store, which rank 0 removes.
     """
 
     device: torch.device
@@ -47,6 +49,7 @@ class Membership:
     limit: timedelta
     interface: bool = False
     scrap: Path | None = None
+    store_file: Path | None = None
     broken: bool = False
     ends: list[Callable[[], None]] = field(default_factory=list)
 
@@ -106,6 +109,7 @@ def _file(place: Place, member: Membership, details: dict[str, str]) -> tuple[An
         path = Path()
     if place.rank == 0:
         path.unlink(missing_ok=True)  # what a run that died left there
+        member.store_file = path
         details["store"] = str(path)
     return (lambda host: dist.FileStore(host["store"], place.size)), False
 

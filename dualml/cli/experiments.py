@@ -39,10 +39,14 @@ def show(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """One experiment fully resolved, with all its arms."""
+    """Print one experiment fully resolved, with all its arms.
+
+    With ``--quick`` it has the arms that ``dualml run --quick`` runs.
+    """
     from dualml.experiment.load import load
 
-    experiment = load(lab, overrides=set_ or [], arms=["all"], quick=quick)
+    arms = [] if quick else ["all"]
+    experiment = load(lab, overrides=set_ or [], arms=arms, quick=quick)
     if json:
         print_json(experiment.describe(), "show")
         return

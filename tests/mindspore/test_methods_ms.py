@@ -1,4 +1,4 @@
-"""Every way to train in MindSpore, against the plain training, on a small model."""
+"""The training methods of MindSpore, against the plain training, on a small model."""
 
 from __future__ import annotations
 

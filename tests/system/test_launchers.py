@@ -148,6 +148,7 @@ def test_a_rendezvous_of_ones_own(
         return
     assert (code, trial["status"]) == (0, "ok"), trial
     assert losses(out, "ring", backend) == losses(alone, "ring", backend)
+    assert not list(tmp_path.glob("store*")), "the ranks' store was left behind"
 
 
 @pytest.mark.parametrize("backend", FRAMEWORKS)
