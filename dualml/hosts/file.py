@@ -1,7 +1,10 @@
-"""The file of ``--hosts``: which machines take part, with how many ranks each."""
+"""The file of ``--hosts``: which machines take part, with how many ranks each. It is TOML, which
+can say everything, or a hostfile, as other launchers read it."""
 
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +13,7 @@ from pydantic import Field, ValidationError
 from dualml.errors import UserError
 from dualml.experiment.arm import MOST_RANKS
 from dualml.files import read_toml
+from dualml.hosts.hostfile import is_hostfile, read_hostfile
 from dualml.strict import Strict, explain
 
 Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
@@ -64,8 +68,12 @@ class Hosts(Strict):
 
 
 def read(path: Path) -> Hosts:
-    """Raises `UserError` for a file that is missing or wrong; the text names the key."""
-    table = read_toml(path)
+    """Read the machines of a run.
+
+    Raises:
+        UserError: a file that is missing or wrong; the text names the key, or the line.
+    """
+    table = table_of_hostfile(path) if is_hostfile(path) else read_toml(path)
     try:
         hosts = Hosts.model_validate(table)
     except ValidationError as error:
@@ -73,3 +81,33 @@ def read(path: Path) -> Hosts:
     if hosts.size > MOST_RANKS:
         raise UserError(f"{path}: {hosts.size} ranks; at most {MOST_RANKS}")
     return hosts
+
+
+def table_of_hostfile(path: Path) -> dict[str, object]:
+    """Say in the keys of TOML what a hostfile says: this machine is its first line, and Python is
+    where it is here, as on the nodes of a cluster.
+
+    Raises:
+        UserError: the file is wrong, its first host is not this machine, or it is the only one.
+    """
+    first, *others = read_hostfile(path)
+    address = first.host.rpartition("@")[2]
+    if not is_local(address):
+        text = f"rank 0 runs where the command is given, and {address} is not this machine"
+        raise UserError(f"{path}: {text}: run it there, or put this machine's line first")
+    if not others:
+        text = f"{address} is the only host; for ranks on one machine: --world-size {first.slots}"
+        raise UserError(f"{path}: {text}")
+    hosts = [{"ssh": host, "ranks": slots, "python": sys.executable} for host, slots in others]
+    return {"here": {"address": address, "ranks": first.slots}, "hosts": hosts}
+
+
+def is_local(host: str) -> bool:
+    """Find out whether a name or address leads to this machine: only its own can be bound."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True

@@ -20,6 +20,8 @@ from conformance.backends import require
 from running import Run, dualml, losses, trials
 from test_machines import FRAMEWORKS, LONG, SAVING, TOML, address, checkpoints
 
+from dualml.hosts.file import read
+
 pytestmark = pytest.mark.system
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 CONFIG = """
@@ -31,6 +33,7 @@ PidFile {folder}/pid
 StrictModes no
 UsePAM no
 PasswordAuthentication no
+SetEnv PYTHONPATH="{pythonpath}"
 """
 #: Of the hosts' file.
 TABLE = """
@@ -58,7 +61,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
         subprocess.run(words, check=True, timeout=60)
     port = int(address().rpartition(":")[2])
-    (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
+    pythonpath = os.environ["PYTHONPATH"]
+    config = CONFIG.format(port=port, folder=folder, pythonpath=pythonpath)
+    (folder / "config").write_text(config)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # where its unit would have made it
     log = folder / "log"
@@ -132,6 +137,31 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
     for backend in FRAMEWORKS:
         mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
         assert mine == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_hostfile(
+    table: Table, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its lines leave to OpenSSH stands in a configuration, here one of the test's own."""
+    require("torch")
+    toml = read(table(tmp_path / "hosts.toml")).hosts[0]
+    lines = [f"Port {toml.port}"]
+    lines += [f"IdentityFile {word}" for word in toml.options if word.endswith("/id")]
+    lines += [word.replace("=", " ") for word in toml.options if "=" in word]
+    (tmp_path / "ssh_config").write_text("\n".join(lines) + "\n")
+    client = tmp_path / "bin/ssh"
+    client.parent.mkdir()
+    client.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/ssh_config "$@"\n')
+    client.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{client.parent}{os.pathsep}{os.environ['PATH']}")
+    hosts, out = tmp_path / "hostfile", tmp_path / "out"
+    hosts.write_text(f"127.0.0.1 slots=1  # here\n{getpass.getuser()}@localhost slots=2\n")
+    words = ["run", lab, "--backend", "torch", "--no-report", "--arm", "ring", "--out", out]
+    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+        assert run.end() == 0, run.text()
+    none_left(run)
+    (trial,) = trials(out).values()
+    assert (trial["status"], trial["world_size"]) == ("ok", 3)
 
 
 def test_two_ranks_here_and_one_there(table: Table, lab: Path, tmp_path: Path) -> None:
