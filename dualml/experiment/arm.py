@@ -14,7 +14,7 @@ from dualml.errors import UserError, nearest
 from dualml.experiment.offloaded import check_offload, stage_of, units_for
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
-from dualml.methods.known import check_name
+from dualml.methods.known import check_name, check_ranks
 from dualml.model.recompute import check as check_recompute
 from dualml.model.zoo import model as zoo_model
 from dualml.offload.settings import Offload
@@ -212,6 +212,7 @@ class Arm(Strict):
         if self.kind != "train" or self.split is not None or self.aggregation != Aggregation():
             raise UserError("a method makes the updates itself; leave out kind, split and "
                             "aggregation")  # fmt: skip
+        check_ranks(self.method, self.world_size, self.backends)
         if self.slow is not None:
             raise UserError("a method sends its messages itself; leave out slow")
         if self.plan_precision.lower:

@@ -58,6 +58,10 @@ class MethodInfo:
     unsupported: str = ""
     page: str = ""
 
+    def fits(self, several: bool) -> bool:
+        """Tell whether it trains with several ranks, or in one process."""
+        return self.ranks in ("any", "several" if several else "one")
+
     def check(self) -> None:
         """
         Raises:
@@ -104,8 +108,45 @@ def check_name(name: str) -> None:
         raise UserError(f"unknown method {name!r}{nearest(name, names())}")
 
 
-def method(backend: str, name: str) -> MethodInfo:
+def for_ranks(several: bool) -> dict[str, list[str]]:
+    """List by backend the methods that run here in one process, or with ``several`` ranks."""
+    return {
+        backend: [i.name for i in methods.values() if i.fits(several) and not i.unsupported]
+        for backend, methods in METHODS.items()
+    }
+
+
+def check_ranks(name: str, world_size: int, backends: Sequence[str] = ()) -> None:
+    """Check that a method can train with ``world_size`` ranks on some backend of an arm.
+
+    Args:
+        backends: that the arm names; none named, all that have the method.
+
+    Raises:
+        UserError: it cannot; the text lists the methods that can.
     """
+    several = world_size > 1
+    having = {backend: infos[name] for backend, infos in METHODS.items() if name in infos}
+    asked = {b: info for b, info in having.items() if not backends or b in backends} or having
+    if any(info.fits(several) for info in asked.values()):
+        return
+    listed = "; ".join(
+        f"{backend}: {', '.join(fit)}"
+        for backend, fit in for_ranks(several).items()
+        if (backend in backends or not backends) and fit
+    )
+    can, other = "trains in one process", "set world_size = 1"
+    if not several:
+        can, other = "needs several ranks", "set world_size = 2 or more"
+    raise UserError(
+        f"method = {name} {can} on {' and '.join(asked)}, and world_size is {world_size}: {other}, "
+        f"or use a method {'for several ranks' if several else 'in one process'} ({listed})"
+    )
+
+
+def method(backend: str, name: str) -> MethodInfo:
+    """Find what is known of a method on a backend.
+
     Raises:
         Unsupported: the backend has no method of this name.
     """
@@ -116,3 +157,19 @@ def method(backend: str, name: str) -> MethodInfo:
             f"backend {backend} has no method {name!r}; it is one of {' and '.join(others)}"
         )
     return here[name]
+
+
+def check_here(backend: str, name: str, world_size: int) -> None:
+    """Check that a backend's method of this name, if it has one, takes ``world_size`` ranks: an arm
+    without ``backends`` may name one that only another backend trains with so many.
+
+    Raises:
+        Unsupported: it has another number of ranks here.
+    """
+    info = METHODS.get(backend, {}).get(name)
+    if info is not None and not info.fits(world_size > 1):
+        need = "in one process" if info.ranks == "one" else "with several ranks"
+        raise Unsupported(
+            f"{info.title}: method = {name} trains {need} on {backend}, and world_size is "
+            f"{world_size}"
+        )

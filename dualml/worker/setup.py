@@ -16,6 +16,7 @@ from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.methods.driven import Driving
+from dualml.methods.known import check_here
 from dualml.offload.model import OffloadedAlone, OffloadedModel
 from dualml.worker.capture import PROBE
 from dualml.worker.group import Group
@@ -81,6 +82,7 @@ class Setup:
                 self.held = split.ability(Mixed).held
             return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
         if arm.method:
+            check_here(backend.name, arm.method, arm.world_size)
             driving = backend.ability(Driving)
             made = models.keep(key, lambda: driving.method(arm.method, self.recipe(), comm))
             if comm is None:

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from dualml.errors import Unsupported, UserError
 from dualml.experiment.arm import Arm
+from dualml.experiment.load import load
 from dualml.experiment.schema import Experiment
-from dualml.methods.known import METHODS, MethodInfo, method
+from dualml.methods.known import METHODS, MethodInfo, check_here, method
 
 SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 
@@ -28,12 +29,48 @@ SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
         ({"method": "single", "schedule": {"kind": "cosine"}}, "leave out schedule"),
         ({"method": "single", "batch_size": 0}, "batch_size = 0"),
         ({"method": "single", "batch_size": 512}, "batch_size = 512, chunk = 256"),
+        ({"method": "amp_bf16", "world_size": 2}, "method = amp_bf16 trains in one process on "),
+        ({"method": "amp_bf16", "world_size": 2}, "several ranks (torch: ddp, "),
+        ({"method": "amp_bf16", "world_size": 2}, "; mindspore: reducer, "),
+        ({"method": "data_parallel", "world_size": 2, "backends": ["torch"]}, "one process on torch"),
+        ({"method": "data_parallel", "backends": ["mindspore"]}, "needs several ranks on mindspore"),
+        ({"method": "ddp"}, "world_size is 1: set world_size = 2 or more, or use"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(more: dict[str, Any], said: str) -> None:
     with pytest.raises((UserError, ValidationError)) as caught:
         Arm.model_validate({**SGD, **more})
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", METHODS)
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_every_method_is_taken_with_the_ranks_it_has(backend: str, world_size: int) -> None:
+    for name, info in METHODS[backend].items():
+        arm = {**SGD, "method": name, "world_size": world_size, "backends": [backend]}
+        if info.ranks in ("any", "one" if world_size == 1 else "several"):
+            assert Arm.model_validate(arm).method == name
+            check_here(backend, name, world_size)
+        else:
+            with pytest.raises(ValidationError, match=f"and world_size is {world_size}"):
+                Arm.model_validate(arm)
+            with pytest.raises(Unsupported, match=f"and world_size is {world_size}"):
+                check_here(backend, name, world_size)
+
+
+def test_a_method_that_one_backend_trains_with_several_ranks_is_taken_for_all() -> None:
+    both = {**SGD, "method": "data_parallel", "world_size": 2}
+    assert not Arm.model_validate(both).backends
+    with pytest.raises(Unsupported, match="data_parallel trains in one process on torch"):
+        check_here("torch", "data_parallel", 2)
+
+
+def test_ranks_from_the_command_line_are_checked_too() -> None:
+    chosen: dict[str, Any] = {"arms": ["torch-bf16"], "quick": True}
+    with pytest.raises(UserError, match=r"--set arms.torch-bf16.world_size=2: .*one process on"):
+        load("methods", overrides=["arms.torch-bf16.world_size=2"], **chosen)
+    with pytest.raises(UserError, match=r"--world-size 1: .*ddp needs several ranks on torch"):
+        load("methods", world_size=1, **chosen)
 
 
 def test_an_arm_runs_on_the_backends_it_names() -> None:
