@@ -60,18 +60,28 @@ class Rule:
                 )
         self.require("lr", 0.0, LARGEST, open_low=True)
 
-    def require(self, field: str, low: float, high: float, *, open_low: bool = False) -> None:
-        """Check that ``low <= field < high`` (``low < field`` if ``open_low``).
+    def require(
+        self,
+        field: str,
+        low: float,
+        high: float,
+        *,
+        open_low: bool = False,
+        closed_high: bool = False,
+    ) -> None:
+        """Check that ``low <= field < high`` (``low < field`` if ``open_low``, ``field <= high`` if
+        ``closed_high``).
 
         Raises:
             UserError: it is not.
         """
         value = getattr(self, field)
         above = isinstance(value, float) and (value > low if open_low else value >= low)
-        if not (above and value < high):
-            sign = "<" if open_low else "<="
+        below = isinstance(value, float) and (value <= high if closed_high else value < high)
+        if not (above and below):
+            first, last = "<" if open_low else "<=", "<=" if closed_high else "<"
             raise UserError(
-                f"{self.name}: {field} must satisfy {low:g} {sign} {field} < {high:g}; "
+                f"{self.name}: {field} must satisfy {low:g} {first} {field} {last} {high:g}; "
                 f"received {field}={value!r}"
             )
 

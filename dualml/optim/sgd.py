@@ -17,7 +17,8 @@ class SGD(Rule):
 
     Args:
         lr: η > 0.
-        momentum: μ in [0, 1).
+        momentum: μ in [0, 1]; with 1 no gradient is ever forgotten, which is what a training loop
+            of PyTorch computes that leaves out ``zero_grad()``.
         dampening: τ in [0, 1); the first update is not dampened.
         nesterov: look-ahead gradient; needs momentum > 0 and dampening = 0.
         weight_decay: λ ≥ 0, coupled (added to the gradient), for every parameter.
@@ -38,6 +39,7 @@ class SGD(Rule):
         "sgd-decay": {"lr": 0.05, "weight_decay": 0.1},
         "sgd-momentum": {"lr": 0.05, "momentum": 0.8},
         "sgd-dampening": {"lr": 0.05, "momentum": 0.8, "dampening": 0.4, "weight_decay": 0.1},
+        "sgd-accumulating": {"lr": 0.05, "momentum": 1.0},
         "sgd-nesterov": {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.1},
     }
 
@@ -48,7 +50,7 @@ class SGD(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("momentum", 0.0, 1.0)
+        self.require("momentum", 0.0, 1.0, closed_high=True)
         self.require("dampening", 0.0, 1.0)
         self.require("weight_decay", 0.0, float("inf"))
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):

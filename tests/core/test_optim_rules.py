@@ -152,7 +152,7 @@ def test_update_is_pure_and_takes_the_rate_it_is_given(kind: type[Rule]) -> None
         (SGD, {"lr": float("inf")}, "received lr=inf"),
         (SGD, {"lr": "0.1"}, "received lr='0.1'"),
         (SGD, {"lr": True}, "received lr=True"),
-        (SGD, {"lr": 0.1, "momentum": 1}, "momentum must satisfy 0 <= momentum < 1"),
+        (SGD, {"lr": 0.1, "momentum": 1.5}, "momentum must satisfy 0 <= momentum <= 1"),
         (SGD, {"lr": 0.1, "dampening": -0.1}, "dampening must satisfy"),
         (SGD, {"lr": 0.1, "weight_decay": -1.0}, "weight_decay must satisfy"),
         (SGD, {"lr": 0.1, "nesterov": True}, "nesterov needs momentum > 0"),

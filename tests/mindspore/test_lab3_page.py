@@ -1,0 +1,42 @@
+"""What the page of lab 3 says about arms of PyTorch alone is what MindSpore lacks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dualml.aggregation import NATIVE, REPLICAS
+from dualml.backend import NativeParallel, Overlapping, Replicable
+from dualml.experiment.load import load
+from dualml_ms.parallel import MindSporeParallel
+
+ROOT = Path(__file__).parents[2]
+
+
+def lacking() -> set[str]:
+    """Arms of lab 3 that need an ability which MindSpore's training says that it lacks."""
+    lacks = MindSporeParallel.lacks
+    needs = {
+        Overlapping: lambda a: a.overlap,
+        Replicable: lambda a: a.strategy == REPLICAS,
+        NativeParallel: lambda a: a.strategy == NATIVE,
+    }
+    arms = load("lab3", arms=["all"]).arms
+    return {
+        name
+        for name, arm in arms.items()
+        if any(ability in lacks and asks(arm.aggregation) for ability, asks in needs.items())
+    }
+
+
+@pytest.mark.parametrize(
+    ("language", "sentence"),
+    [("en", r"^(.*) run on PyTorch alone"), ("zh", r"^(.*)只能在 PyTorch 上运行")],
+)
+def test_the_page_names_exactly_those_arms(language: str, sentence: str) -> None:
+    text = (ROOT / f"experiments/lab3.{language}.md").read_text("utf-8")
+    found = re.search(sentence, text, re.MULTILINE)
+    assert found is not None
+    assert set(re.findall(r"`([\w-]+)`", found[1])) == lacking() != set()
