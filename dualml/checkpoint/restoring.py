@@ -11,6 +11,7 @@ from dualml.backend import Arrays, Training
 from dualml.checkpoint.kinds import Array
 from dualml.checkpoint.slices import boxes_of
 from dualml.checkpoint.stored import Checkpoint
+from dualml.checkpoint.weights import unwrapped
 from dualml.errors import UserError, plain
 from dualml.precision import SLOT
 from dualml.split.pieces import Piece
@@ -27,9 +28,10 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
         UserError: the checkpoint is of another model or optimizer, of weights alone, or has state
             and no step.
     """
-    weights, state = checkpoint.below("weights/"), checkpoint.below("state/")
     split = training if isinstance(training, SplitTraining) else None
     shapes = split.shapes if split else {n: w.shape for n, w in training.weights().items()}
+    checkpoint = unwrapped(checkpoint, shapes)
+    weights, state = checkpoint.below("weights/"), checkpoint.below("state/")
     weights.match(shapes, "the one that is trained")
     pieces = split.pieces[split.comm.rank] if split else {n: Piece(s) for n, s in shapes.items()}
     own = split.executor.state() if split else training.state()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from dualml.checkpoint.stored import Checkpoint
 from dualml.checkpoint.tensorfile import listed
 from dualml.errors import UserError
 
 PREFIX = "weights/"
+#: Before every name in a state dict of torch's ``DistributedDataParallel`` or ``DataParallel``.
+WRAPPER = "module."
 
 
 def weights_of(checkpoint: Checkpoint) -> Checkpoint:
@@ -26,6 +31,29 @@ def weights_of(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
+def unwrapped(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
+    """Take the prefix ``module.`` off, where all tensors have it.
+
+    Tensors called ``weights/NAME`` and ``state/SLOT/NAME`` lose it from NAME. A model that has such
+    names itself keeps them.
+
+    Args:
+        names: of the parameters that are expected, canonical.
+    """
+    heads = {name: name.rpartition("/")[0] for name in checkpoint.tensors}
+    leaves = {name: name.rpartition("/")[2] for name in checkpoint.tensors}
+    if not leaves or not all(leaf.startswith(WRAPPER) for leaf in leaves.values()):
+        return checkpoint
+    if any(name.rpartition("/")[2].startswith(WRAPPER) for name in names):
+        return checkpoint
+    short = {name: leaf.removeprefix(WRAPPER) for name, leaf in leaves.items()}
+    tensors = {
+        f"{heads[name]}/{short[name]}" if heads[name] else short[name]: tensor
+        for name, tensor in checkpoint.tensors.items()
+    }
+    return replace(checkpoint, tensors=tensors)
+
+
 def check_alike(one: Checkpoint, other: Checkpoint) -> None:
     """Raises `UserError` for checkpoints of different models. Where one has weights alone, under
     their names or as ``weights/NAME``, the weights are compared."""
@@ -35,4 +63,5 @@ def check_alike(one: Checkpoint, other: Checkpoint) -> None:
             c.below(PREFIX) if any(each) else c
             for c, each in zip((one, other), marked, strict=True)
         )
+    one, other = unwrapped(one, other.tensors), unwrapped(other, one.tensors)
     one.match({name: t.shape for name, t in other.tensors.items()}, str(other.path))

@@ -15,8 +15,11 @@ from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown;
-#: and the folder of a pretrained model: what is in it shows in the other parts.
-EXECUTION = ("title", "question", "limits", "quick", "epochs_times", "parity", "pretrained")
+#: and where initial weights are from: what they are shows in the other parts.
+EXECUTION = (
+    *("title", "question", "limits", "quick", "epochs_times", "parity"),
+    *("pretrained", "initial"),
+)
 #: What data of texts alone have.
 OF_TEXT = ("words", "length", "validation", "vocabulary_sha256")
 

@@ -14,6 +14,7 @@ from dualml.experiment import pretrained
 from dualml.experiment.arm import MOST_UPDATES, Arm
 from dualml.experiment.deals import freeze_deals
 from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.initial import Initial, ReadInitial
 from dualml.experiment.offloaded import check_budget
 from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import Experiment
@@ -28,8 +29,11 @@ from dualml.zero.units import shared_across, together, units_of
 MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
 
 
-def freeze(experiment: Experiment, data: Dataset) -> Plan:
+def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | None = None) -> Plan:
     """Compute the plan.
+
+    Args:
+        read_initial: reads the file that the experiment names as ``initial``.
 
     Raises:
         UserError: a model that does not fit the data, ranks that do not fit the data.
@@ -60,7 +64,11 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
     n = len(order["train"])
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
-    given = pretrained.weights(experiment, data)
+    initial = Initial()
+    if experiment.initial:
+        assert read_initial is not None
+        initial = read_initial(experiment.initial, spec.parameters())
+    given = initial.weights or pretrained.weights(experiment, data)
     labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
@@ -88,7 +96,7 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         "name": data.name,
         "source": data.source,
         "sha256": data.sha256,
-        "notice": pretrained.notice(experiment, data),
+        "notice": pretrained.notice(experiment, data, initial.record),
         "train": n,
         **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
@@ -97,7 +105,9 @@ def freeze(experiment: Experiment, data: Dataset) -> Plan:
         **(of_text(experiment, data) if data.kind != "images" else {}),
     }
     parts = parts_of(experiment, spec, description, weights, order, models, splits)
-    return Plan(experiment, spec, description, weights, order, parts, deals, models, splits)
+    return Plan(
+        experiment, spec, description, weights, order, parts, deals, models, splits, initial.record
+    )
 
 
 def check_recompute(

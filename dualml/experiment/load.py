@@ -104,10 +104,11 @@ def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def place(table: dict[str, Any], base: Path) -> None:
-    """Make the folder of a pretrained model absolute: in a file it is relative to the file, on the
-    command line to the working directory."""
-    if isinstance(given := table.get("pretrained"), str) and given:
-        table["pretrained"] = os.path.abspath(base / Path(given).expanduser())
+    """Make the paths of weights absolute: in a file they are relative to the file, on the command
+    line to the working directory."""
+    for key in ("pretrained", "initial"):
+        if isinstance(given := table.get(key), str) and given:
+            table[key] = os.path.abspath(base / Path(given).expanduser())
 
 
 def shorten(table: dict[str, Any], most: Any) -> None:

@@ -54,6 +54,7 @@ class Plan:
         models: name → model, of arms that have another one than the experiment; their weights
             are ``seedN/<model>/<parameter>``.
         splits: arm → how its ranks share the model.
+        initial_file: ``path``, ``bytes`` and ``sha256`` of the file that the weights are from.
         parts: part → SHA-256; ``hash`` is that of all parts.
     """
 
@@ -66,6 +67,7 @@ class Plan:
     deals: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     models: dict[str, ModelSpec] = field(default_factory=dict)
     splits: dict[str, SplitPlan] = field(default_factory=dict)
+    initial_file: dict[str, Any] = field(default_factory=dict)
 
     @property
     def hash(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dualml.data import Dataset
 from dualml.data.wordpiece import WordPiece, check_length
@@ -44,8 +46,14 @@ def weights(experiment: Experiment, data: Dataset) -> Weights:
     return opened(experiment).weights(data.train_x.shape[1], len(data.classes))
 
 
-def notice(experiment: Experiment, data: Dataset) -> dict[str, str] | None:
-    """What console and report say of the data, and of what is left out of a pretrained model."""
+def notice(
+    experiment: Experiment, data: Dataset, initial: Mapping[str, Any] | None = None
+) -> dict[str, str] | None:
+    """Say of the data, and of where weights are from, what console and report show.
+
+    Args:
+        initial: what the plan records of the file with the initial weights.
+    """
     notes = [data.notice] if data.notice else []
     if data.cut:
         total = sum(len(y) for y in (data.train_y, data.validation_y, data.test_y) if y is not None)
@@ -58,6 +66,9 @@ def notice(experiment: Experiment, data: Dataset) -> dict[str, str] | None:
             notes.append(both("notice.no_attention_dropout", rate=rate, folder=name))
         if not model.has_head(classes):
             notes.append(both("notice.head_drawn", folder=name, classes=classes))
+    if initial:
+        name, sha256 = Path(initial["path"]).name, initial["sha256"][:12]
+        notes.append(both("notice.initial", file=name, sha256=sha256))
     joined = {
         lang: table(lang)["notice.and"].join(note[lang] for note in notes) for lang in LANGUAGES
     }

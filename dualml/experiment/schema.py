@@ -96,7 +96,8 @@ class Limits(Strict):
 class Experiment(Strict):
     """A protocol with its arms; where there was little data, ``epochs`` of an arm are
     ``epochs_times`` those of the file. ``pretrained``: a folder that the model ``bert`` starts
-    from, see `dualml.experiment.pretrained`. ``sizes``: of its models that are decoders."""
+    from, see `dualml.experiment.pretrained`. ``initial``: a file with the initial weights of
+    ``model``, see `dualml.checkpoint.initial`. ``sizes``: of its models that are decoders."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
@@ -105,6 +106,7 @@ class Experiment(Strict):
     model: str
     sizes: DecoderSizes = DecoderSizes()
     pretrained: str = ""
+    initial: str = ""
     loss: str = "cross_entropy"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
@@ -182,6 +184,15 @@ class Experiment(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _weights_come_from_one_place(self) -> Experiment:
+        if self.initial and self.pretrained:
+            raise UserError(
+                f"initial = {self.initial!r} and pretrained = {self.pretrained!r} both say where "
+                "the initial weights are: leave one of them out"
+            )
+        return self
+
     def sizes_of(self, model: str) -> dict[str, Any]:
         """The sizes of one of its models that were given."""
         return self.sizes.given if model in DECODERS else {}
@@ -212,7 +223,7 @@ class Experiment(Strict):
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
         table["sizes"] = self.sizes.given
-        for key in ("pretrained", "sizes"):
+        for key in ("pretrained", "initial", "sizes"):
             if not table[key]:
                 del table[key]
         if self.epochs_times == 1:

@@ -188,6 +188,9 @@ def request(experiment: Experiment, given: Mapping[str, Any], **options: Any) ->
     backend = backend_of(given["backend"])
     check_launch(backend, nodes, ranks)
     check_ranks(arms, nodes, ranks)
+    if experiment.initial:
+        text = f"{experiment.initial} is a file of this machine; no container has it"
+        raise UserError(f"{experiment.name}: {text}")
     if experiment.pretrained:
         text = f"{experiment.pretrained} is a folder of this machine; no container has it"
         raise UserError(f"{experiment.name}: {text}")

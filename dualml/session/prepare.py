@@ -71,6 +71,7 @@ class Request:
 
 def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Everything that can be wrong is noticed here, cheapest first, before the first trial."""
+    from dualml.checkpoint.initial import open_initial, read_initial
     from dualml.data import load as load_data
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import SMALL
@@ -101,6 +102,8 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
                 )
     if experiment.pretrained:
         opened(experiment)
+    if experiment.initial:
+        open_initial(experiment.initial)
     device = "auto" if request.device is None else request.device
     check_devices(infos, device)
     out = request.out or default_out(experiment.name)
@@ -111,7 +114,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     data = load_data(experiment.data.name, explicit=explicit, **sizes)
     if len(data.train_x) < SMALL:
         experiment = read(small=True)
-    plan = freeze(experiment, data)
+    plan = freeze(experiment, data, read_initial)
     busy = watch.busy()
     options: dict[str, Any] = {"device": device, "busy": busy}
     options["threads"] = request.threads or threads_beside(busy)

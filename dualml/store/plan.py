@@ -47,8 +47,9 @@ def save(plan: Plan, folder: Path) -> None:
         "deals": plan.deals,
         "models": {name: spec.describe() for name, spec in plan.models.items()},
         "splits": described(plan),
+        "initial": plan.initial_file,
     }
-    optional = ("deals", "models", "splits")
+    optional = ("deals", "models", "splits", "initial")
     content = {k: v for k, v in content.items() if v or k not in optional}
     PLAN.write(folder, PLAN.made(content))
 
@@ -90,7 +91,10 @@ def restore(folder: Path, plan_hash: str | None = None) -> Plan:
     check_hash(folder, parts, plan_hash)
     deals = {key: [each.describe() for each in deal] for key, deal in record.deals.items()}
     models = dict[str, ModelSpec](record.models)
-    return Plan(experiment, record.model, data, weights, order, parts, deals, models, splits)
+    initial = record.initial.describe() if record.initial else {}
+    return Plan(
+        experiment, record.model, data, weights, order, parts, deals, models, splits, initial
+    )
 
 
 def check_arrays(folder: Path, record: PlanRecord, weights: Arrays, order: Arrays) -> None:

@@ -147,6 +147,14 @@ class PlannedSplit(Record):
         return self
 
 
+class InitialFile(Record):
+    """The file that the initial weights are from."""
+
+    path: str
+    bytes: Count
+    sha256: str
+
+
 class PlanRecord(Record):
     """``plan.json``."""
 
@@ -158,6 +166,7 @@ class PlanRecord(Record):
     deals: dict[str, list[Statement]] = {}
     models: dict[Name, Model] = {}
     splits: dict[Name, PlannedSplit] = {}
+    initial: InitialFile | None = None
 
     @model_validator(mode="after")
     def _splits_are_of_arms(self) -> PlanRecord:

@@ -1,0 +1,89 @@
+"""Initial weights from a file: any safetensors file with the model's canonical names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from dualml.checkpoint import tensorfile
+from dualml.checkpoint.sources import opened
+from dualml.checkpoint.stored import Checkpoint, Shape
+from dualml.checkpoint.weights import unwrapped, weights_of
+from dualml.checkpoint.writing import sha256
+from dualml.errors import UserError, plain
+from dualml.experiment.initial import Initial
+from dualml.files import check_regular
+from dualml.parse import is_unicode
+
+#: Types whose numbers become float32; those of F64 are rounded.
+FLOATS = ("F16", "BF16", "F32", "F64")
+#: Largest file: what is kept of it, the plan writes once for every seed.
+MOST_BYTES = 2**32
+#: Tensors of another type that an error names.
+MOST_NAMED = tensorfile.MOST_NAMES
+
+
+def open_initial(text: str) -> Checkpoint:
+    """Open the file that ``initial`` names; its header alone is read.
+
+    Raises:
+        UserError: there is no such file, it is not safetensors, or too large.
+    """
+    path = Path(text)
+    if not is_unicode(text):  # the plan says where it is
+        raise UserError(f"{path}: its path is not Unicode text; rename what is not")
+    if not path.is_file():
+        raise UserError(
+            f"initial: there is no file {path}; name a safetensors file, or make one with "
+            "dualml checkpoint convert CHECKPOINT FILE.safetensors --weights"
+        )
+    check_regular(path)
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise UserError(f"initial: {path} has {size:,} bytes; at most {MOST_BYTES:,} are read")
+    checkpoint = opened(path)
+    if checkpoint.format == "npz":
+        raise UserError(
+            f"initial: {path} is an npz file; convert it with dualml checkpoint convert {path} "
+            "FILE.safetensors"
+        )
+    marked = any(name.startswith("weights/") for name in checkpoint.tensors)
+    return weights_of(checkpoint) if marked else checkpoint
+
+
+def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
+    """Read the initial weights of a model.
+
+    Args:
+        text: path of the file.
+        shapes: canonical name → shape, of the model.
+
+    Returns:
+        The weights as float32 under their canonical names.
+
+    Raises:
+        UserError: the file is of another model, with what is missing, what is too much and near
+            names; a tensor is no float, or not finite.
+    """
+    checkpoint = unwrapped(open_initial(text), shapes)
+    checkpoint.match(shapes, "this experiment's")
+    wrong = [
+        f"{plain(n)} ({t.kind})" for n, t in checkpoint.tensors.items() if t.kind not in FLOATS
+    ]
+    if wrong:
+        raise UserError(
+            f"initial: {text} has tensors that are not {', '.join(FLOATS)}: "
+            f"{', '.join(wrong[:MOST_NAMED])}; convert them to float32"
+        )
+    weights = {}
+    for name in shapes:
+        with np.errstate(over="ignore"):  # told below
+            weights[name] = np.asarray(checkpoint.read(name), np.float32)
+        if not np.isfinite(weights[name]).all():
+            raise UserError(
+                f"initial: {plain(name)} in {text} has numbers that are not finite in float32; "
+                "take weights of an earlier update"
+            )
+    path = Path(text)
+    return Initial(weights, {"path": text, "bytes": path.stat().st_size, "sha256": sha256(path)})
