@@ -1,0 +1,111 @@
+"""Sentences of the pages that the program can check: what --quick runs, what a method can do."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dualml.cli.app import app
+from dualml.experiment.load import load
+from dualml.methods import METHODS
+
+ROOT = Path(__file__).resolve().parents[2]
+LABS = ["lab1", "lab2", "lab3", "lab4", "rnn_ps", "memory", "methods"]
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]  # fmt: skip  # noqa: E501
+NUMBERS = {word: number for number, word in enumerate(WORDS, start=1)}
+NUMERALS = dict(zip("一二三四五六七八九十", range(1, 11), strict=True)) | {"两": 2}
+PROCESSES = {"one": ("one", "一个"), "several": ("several", "多个"), "any": ("any", "任意")}
+
+
+def quick_comment(lab: str, lang: str) -> str:
+    """Return what a lab's page says beside its command with ``--quick``."""
+    page = (ROOT / "experiments" / f"{lab}.{lang}.md").read_text("utf-8")
+    match = re.search(rf"^dualml run {lab} --quick +# (.*)$", page, re.MULTILINE)
+    assert match, f"{lab}.{lang}.md says nothing of --quick"
+    return match[1]
+
+
+def quick_groups(lab: str) -> set[str]:
+    return {arm.group for arm in load(lab, quick=True).arms.values()}
+
+
+def named_groups(lab: str, comment: str) -> set[str]:
+    groups = {arm.group for arm in load(lab, arms=["all"]).arms.values()} - {"main"}
+    return {group for group in groups if re.search(rf"\b{group}\b", comment)}
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("lab", LABS)
+def test_groups_that_a_page_names_are_those_that_quick_runs(lab: str, lang: str) -> None:
+    named = named_groups(lab, quick_comment(lab, lang))
+    assert named in (set(), quick_groups(lab))
+
+
+def test_a_group_that_quick_does_not_run_is_noticed() -> None:
+    assert named_groups("rnn_ps", "groups placement and tables") == {"placement", "tables"}
+    assert quick_groups("rnn_ps") != {"placement", "tables"}
+
+
+def test_numbers_of_groups_and_ranks_are_those_of_quick() -> None:
+    counted = re.search(r"arms of (\w+) groups", quick_comment("lab4", "en"))
+    assert counted is not None
+    assert NUMBERS[counted[1]] == len(quick_groups("lab4"))
+    for lab in ("lab2", "lab3"):
+        ranks = re.search(r"(\w+) ranks", quick_comment(lab, "en"))
+        assert ranks is not None
+        most = max(arm.world_size for arm in load(lab, quick=True).arms.values())
+        assert NUMBERS[ranks[1]] == most
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_show_has_the_arms_that_run_has(lab: str) -> None:
+    answer = CliRunner().invoke(app, ["show", lab, "--quick", "--json"])
+    assert answer.exit_code == 0, answer.output
+    assert list(json.loads(answer.stdout)["arms"]) == list(load(lab, quick=True).arms)
+
+
+@pytest.mark.parametrize(("page", "pattern", "numbers"), [
+    ("methods.md", r"`--quick`, (\w+) arms on ([\d,]+) sentences with (\w+) seed", NUMBERS),
+    ("methods.zh.md", r"`--quick` 用(\w)个种子在 ([\d,]+) 句上运行(\w)个方案", NUMERALS),
+])  # fmt: skip
+def test_the_numbers_of_the_quick_table_of_methods(
+    page: str, pattern: str, numbers: dict[str, int]
+) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    match = re.search(pattern, text)
+    assert match, "the page does not say what --quick runs"
+    arms, seeds = (match[1], match[3]) if page == "methods.md" else (match[3], match[1])
+    quick = load("methods", quick=True)
+    said = (numbers[arms], int(match[2].replace(",", "")), numbers[seeds])
+    assert said == (len(quick.arms), quick.data.train, len(quick.seeds))
+
+
+@pytest.mark.parametrize(("page", "word"), [("methods.md", 0), ("methods.zh.md", 1)])
+def test_the_table_has_every_method_and_its_number_of_processes(page: str, word: int) -> None:
+    frameworks = {"PyTorch": ["torch"], "MindSpore": ["mindspore"]}
+    seen: dict[tuple[str, str], str] = {}
+    for line in (ROOT / "docs" / page).read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("| `") or len(cells) != 4:
+            continue
+        for backend in frameworks.get(cells[1], ["torch", "mindspore"]):
+            for name in re.findall(r"`(\w+)`", cells[0]):
+                seen.setdefault((backend, name), cells[2])
+    for backend, methods in METHODS.items():
+        for name, info in methods.items():
+            assert (backend, name) in seen, f"{page} does not list {name} of {backend}"
+            if not info.unsupported:
+                assert seen[backend, name] == PROCESSES[info.ranks][word], (backend, name)
+
+
+def test_what_was_not_run_on_a_gpu_is_not_claimed() -> None:
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "classifiers"
+    ]
+    measured = "Nothing was run" not in (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    assert measured == any("CUDA" in each for each in classifiers)
