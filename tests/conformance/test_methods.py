@@ -20,6 +20,8 @@ pytestmark = pytest.mark.timeout(900)
 EXACT = 2e-5
 #: Of a lower precision the first loss, in some units of its last place: updates may be skipped.
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
+#: Methods of PyTorch with DistributedDataParallel inside, whose buckets copy all gradients.
+DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerate")
 CASES = [(name, n) for name in judged() for n in (1, 2)]
 
 
@@ -105,7 +107,7 @@ def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, 
         if "unsupported" in told:
             continue
         buckets = [rank[name]["memory"]["buckets"] for rank in each]
-        if name in ("ddp", "accumulate", "zero_optimizer", "accelerate") and backend == "torch":
+        if backend == "torch" and name in DDP:
             assert buckets == [one * (len(each) > 1)] * len(each), name
         elif name == "fsdp":
             assert all(2 * one <= n < 2.1 * one for n in buckets), name

@@ -1,0 +1,27 @@
+"""DistributedDataParallel around a model whose matrix products are in bfloat16; parameters are
+float32, and so are the gradients that the processes average.
+
+Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training";
+Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training".
+"""
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml_torch.methods.base import Base, Given
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        self.model = DistributedDataParallel(given.model)
+        self.optimizer = given.optimizer(self.model.parameters())
+        self.criterion = given.criterion
+        self.autocast = torch.autocast(given.device.type, torch.bfloat16)
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        with self.autocast:
+            loss = self.criterion(self.model(*x), y)
+        (loss * self.weight).backward()
+        self.optimizer.step()
+        return loss.detach()

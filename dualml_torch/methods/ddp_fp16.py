@@ -1,0 +1,32 @@
+"""DistributedDataParallel around a model whose matrix products are in float16, with a scaled loss;
+parameters are float32, and so are the gradients that the processes average. One that overflows on
+one process is infinite on all of them after that: all skip the same updates.
+
+Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training";
+Micikevicius et al. 2018, "Mixed Precision Training".
+"""
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml_torch.methods.base import Base, Given
+
+
+class Method(Base):
+    keeps = False
+
+    def __init__(self, given: Given) -> None:
+        self.model = DistributedDataParallel(given.model)
+        self.optimizer = given.optimizer(self.model.parameters())
+        self.criterion = given.criterion
+        self.autocast = torch.autocast(given.device.type, torch.float16)
+        self.scaler = torch.amp.GradScaler(given.device.type)
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        with self.autocast:
+            loss = self.criterion(self.model(*x), y)
+        self.scaler.scale(loss * self.weight).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
