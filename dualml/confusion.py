@@ -1,13 +1,14 @@
 """What a table of true against predicted classes says: precision, recall, F1.
 
 As scikit-learn counts them: 0 where nothing was predicted, or nothing is there to be found; the
-macro mean is over the classes that occur, in truth or in predictions.
+macro mean is over the classes that occur, in truth or in predictions; the weighted mean counts a
+class as often as it has samples, so that weighted recall is accuracy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,40 @@ def macro(confusion: Table) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     precision, recall, f1, _ = measures(table)
     return float(precision[there].mean()), float(recall[there].mean()), float(f1[there].mean())
+
+
+def weighted(confusion: Table) -> tuple[float, float, float]:
+    """Average precision, recall and F1 over the classes, each weighted by its samples."""
+    precision, recall, f1, support = measures(confusion)
+    if not support.any():
+        return 0.0, 0.0, 0.0
+    shares = support / support.sum()
+    return float(shares @ precision), float(shares @ recall), float(shares @ f1)
+
+
+def classification_report(confusion: Table, names: Sequence[str]) -> dict[str, Any]:
+    """Describe a confusion as scikit-learn's ``classification_report`` does, as JSON.
+
+    Args:
+        confusion: (C, C), the samples of each class (rows) by the class that was predicted.
+        names: of the C classes.
+
+    Returns:
+        ``classes``: of each class ``name``, ``precision``, ``recall``, ``f1`` and ``support`` in
+        samples; ``accuracy``; ``macro`` and ``weighted``: the means of precision, recall and F1;
+        ``support``: samples of all classes. Measures are fractions.
+    """
+    keys = ("precision", "recall", "f1")
+    per_class, table = measures(confusion), np.asarray(confusion, np.int64)
+    rows = zip(names, *(column.tolist() for column in per_class), strict=True)
+    support = int(table.sum())
+    return {
+        "classes": [dict(zip(("name", *keys, "support"), row, strict=True)) for row in rows],
+        "accuracy": float(table.trace() / support) if support else 0.0,
+        "macro": dict(zip(keys, macro(confusion), strict=True)),
+        "weighted": dict(zip(keys, weighted(confusion), strict=True)),
+        "support": support,
+    }
 
 
 def _share(part: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from dualml.errors import UserError, nearest
 from dualml.experiment.schema import Experiment
 from dualml.files import finite
 from dualml.store.best import Best
+from dualml.store.classification import Classification
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.protocol import Protocol, experiment_of
 
@@ -159,6 +160,7 @@ class TrialRecord(Record):
     test_perplexity: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    classification: Classification | None = None
     best: Best | None = None
     samples_sha256: str = ""
     samples: list[RankSamples] = []

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dualml.store.best import Best
+from dualml.store.classification import Classification
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.manifest import (
     DeviceMemory,
@@ -74,6 +75,7 @@ class Result(Record):
     test_accuracy: Number | None = None
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
+    classification: Classification | None = None
     best: Best | None = None
     test_perplexity: Number | None = None
     data: dict[StepKey, str] = {}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.confusion import classification_report
 from dualml.errors import UserError
 from dualml.precision import SLOT
 from dualml.sockets import sent_bytes
@@ -115,6 +116,7 @@ class Trial(Setup):
             "test_accuracy": self.looks["test_accuracy"],
             "class_accuracy": self.by_class,
             **({"confusion": self.confusion} if self.confusion else {}),
+            **({"classification": self.classification()} if self.confusion else {}),
             **({"best": self.best.facts} if self.best.facts else {}),
             **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
             **({"loss_scale": scaling} if scaling else {}),
@@ -325,6 +327,12 @@ class Trial(Setup):
             if accuracy is not None:
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})
         records.flush()
+
+    def classification(self) -> dict[str, Any]:
+        """Measures of every class with the kept weights, or with those at the end."""
+        confusion = self.best.facts.get("confusion") or self.confusion
+        names = self.plan.data["classes"]
+        return classification_report(confusion, names)
 
     def validate(self, step: int, test: Score | None) -> Score | None:
         """The score on the validation set, where there is one; rank 0 keeps the weights of the

@@ -14,7 +14,7 @@ from test_resume import wait_for_checkpoint
 
 from dualml.arrays import read_tensors
 from dualml.backend import Training
-from dualml.confusion import macro
+from dualml.confusion import classification_report, macro
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import samples_of
 from dualml.reference.losses import LOSSES
@@ -88,6 +88,10 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert trial["test_accuracy"] > 0.4, "learns more than one class in six"
 
         check_best(trial, out, plan)
+        report = trial["classification"]
+        kept = classification_report(trial["best"]["confusion"], data["classes"])
+        assert report == kept
+        assert report["weighted"]["recall"] == pytest.approx(report["accuracy"])
 
     f1 = macro(told["trials"][0]["best"]["confusion"])[2]
     for lang, head, weights in WORDS:
@@ -101,6 +105,12 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert weights in page
         assert f"{100 * f1:.1f}" in of_arms[0]
         assert all(name in of_classes[0] for name in data["classes"])
+        for trial in told["trials"]:
+            report = re.search(
+                rf'<table id="table-report-{trial["arm"]}-numpy"[^>]*>.*?</table>', page, re.S
+            )
+            assert report is not None, trial["arm"]
+            assert f"{100 * trial['classification']['weighted']['f1']:.1f}" in report[0]
         assert (out / lang / "figures" / "confusion.svg").exists()
 
 

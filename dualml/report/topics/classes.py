@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.confusion import Measures, macro, measures
+from dualml.confusion import Measures, classification_report, macro, measures, weighted
 from dualml.report import ranks
-from dualml.report.blocks import Block, Column, Item
+from dualml.report.blocks import Block, Column, Fold, Item
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Cells, Figure, Panel
 from dualml.report.notes import Notes
@@ -59,6 +59,10 @@ class Classified(Result):
         """Of precision, recall, F1: the macro mean, mean over the seeds."""
         return numbers.mean([macro(table)[which] for table in self.confusions])
 
+    def weighted(self, which: int) -> float | None:
+        """Of precision, recall, F1: the mean weighted by support, mean over the seeds."""
+        return numbers.mean([weighted(table)[which] for table in self.confusions])
+
 
 def names(run: Run) -> list[str]:
     return list((run.meta.get("data") or {}).get("classes") or ())
@@ -77,7 +81,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     weights = words("value.weights_kept" if best else "value.weights_last")
     chosen = ("kept_at:updates", "validation_accuracy:percent") if best else ()
     head = ("`arm`", "backend", *chosen, "test_accuracy:percent", "precision:percent",
-            "recall:percent", "f1:percent")  # fmt: skip
+            "recall:percent", "f1:percent", "weighted_precision:percent",
+            "weighted_f1:percent")  # fmt: skip
     rows = [
         [
             one.arm,
@@ -85,6 +90,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
             *([one.kept("step"), one.kept("validation_accuracy")] if best else []),
             one.accuracy and one.accuracy.plus_minus(100.0, 2),
             *(one.macro(which) for which in range(3)),
+            *(one.weighted(which) for which in (0, 2)),
         ]
         for one in every
     ]
@@ -106,6 +112,26 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     ]  # fmt: skip
     yield from table(words, "each-class", ("class", "support:samples", *columns), lines,
                      arm=first[0].arm, weights=weights)  # fmt: skip
+    for one in every:
+        title = words("value.report_of", arm=one.arm, backend=one.backend)
+        yield Fold(title, list(_report(one, words, weights)))
+
+
+def _report(one: Classified, words: Words, weights: str) -> Iterator[Block]:
+    """An arm's measures of every class and their means, its seeds together."""
+    told = classification_report(one.confusion, names(one.run))
+    keys = ("precision", "recall", "f1")
+    lines = [[row["name"], *(row[key] for key in keys), str(row["support"])]
+             for row in told["classes"]]  # fmt: skip
+    lines.append([words("value.accuracy"), None, None, told["accuracy"], str(told["support"])])
+    for mean in ("macro", "weighted"):
+        row = told[mean]
+        lines.append([words(f"value.{mean}_mean"), *(row[key] for key in keys),
+                      str(told["support"])])  # fmt: skip
+    head = ("class", "precision:percent", "recall:percent", "f1:percent", "support:samples")
+    yield from table(words, f"report-{one.arm}-{one.backend}", head, lines,
+                     "classification", arm=one.arm, backend=one.backend, weights=weights
+                     )  # fmt: skip
 
 
 def _confusion(run: Run, words: Words, first: Sequence[Classified], weights: str) -> Figure:
