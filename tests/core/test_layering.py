@@ -92,6 +92,7 @@ ONLY_TORCH = {
                 "amp_bf16",
                 "amp_fp16",
                 "ddp",
+                "ddp_bf16",
                 "deepspeed",
                 "fsdp",
                 "horovod",
