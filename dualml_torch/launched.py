@@ -1,4 +1,4 @@
-"""Whether ``torchrun`` has started this process. Nothing here imports torch."""
+"""Whether ``torchrun`` or ``deepspeed`` has started this process. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import os
 
 from dualml.backend import Adopted
 
+DEEPSPEED = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "RANK", "WORLD_SIZE")
+
 
 def adopted() -> Adopted | None:
-    """What ``torchrun`` says of this process in its environment."""
+    """What ``torchrun`` or ``deepspeed`` says of this process in its environment."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
+        return by_deepspeed()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     start = "" if restarts == "0" else f"restart {restarts}"
     return Adopted("torchrun", "torch", rank, size, start=start)
+
+
+def by_deepspeed() -> Adopted | None:
+    """What ``deepspeed``'s launcher says: it alone sets all of these, without a prefix."""
+    if not {*DEEPSPEED} <= os.environ.keys():
+        return None
+    return Adopted("deepspeed", "torch", int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))

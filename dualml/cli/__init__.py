@@ -8,6 +8,7 @@ import sys
 
 from dualml.cli.output import complain
 from dualml.cli.signals import end_as_interrupted
+from dualml.launch.local_rank import without_local_rank
 
 PROGRAM = "dualml"
 #: Set by a shell that wants to know how a line may go on.
@@ -21,6 +22,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that has no ✓ gets a ?
             stream.reconfigure(errors="replace")
     lang = "en"
+    sys.argv[1:] = without_local_rank(sys.argv[1:], os.environ)
     try:
         from typer.main import get_command
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dualml.backend import backends
 from dualml.launch.child import on_death_of_parent, serve
+from dualml.launch.local_rank import without_local_rank
 from dualml.worker.main import perform
 
 #: What launchers call the number of a rank, and how many there are.
@@ -58,4 +59,5 @@ def main(path: str, backend: str, folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], [Path(name) for name in sys.argv[3:]])
+    path, backend, *folders = without_local_rank(sys.argv[1:], os.environ)
+    main(path, backend, [Path(name) for name in folders])
