@@ -12,6 +12,7 @@ import numpy as np
 
 from dualml.communicator import Communicator, How, Place
 from dualml.errors import CommunicationError
+from dualml.sockets import sent_bytes
 from dualml_ms.cluster import Membership, first_line, join
 
 DTYPES = {
@@ -138,6 +139,10 @@ class MindSporeCommunicator(Communicator):
 
     def synchronize(self) -> None:
         """Every method here returns when its result is there."""
+
+    def sent(self) -> int | None:
+        """Count what ``mccl`` writes to its sockets."""
+        return sent_bytes()
 
     def close(self) -> None:
         """Wait until every rank is done, and leave; harmless when called again.

@@ -15,6 +15,7 @@ from torch import Tensor
 from dualml.communicator import Communicator, How, Place
 from dualml.communicator.parts import parts_of
 from dualml.errors import CommunicationError
+from dualml.sockets import sent_bytes
 from dualml_torch.cluster import join, leave, new_group
 from dualml_torch.rendezvous import Membership, first
 
@@ -152,6 +153,10 @@ class TorchCommunicator(Communicator):
     def synchronize(self) -> None:
         if self.member.device.type == "cuda":
             torch.cuda.synchronize(self.member.device)
+
+    def sent(self) -> int | None:
+        """Count what gloo writes to its sockets; NCCL sends by other ways, too."""
+        return sent_bytes() if self.member.engine == "gloo" else None
 
     def close(self) -> None:
         """Leave the group of all ranks; groups made of some of them end with it."""

@@ -22,6 +22,8 @@ class Engine(ABC):
     device: str = "cpu"
     #: What the framework sends by, where it has a name.
     engine: str = ""
+    #: Whether messages between ranks leave by sockets.
+    sockets: ClassVar[bool] = True
     #: The framework's own group of processes, where it has one.
     group: Any = None
 
@@ -121,6 +123,12 @@ class Engine(ABC):
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
         """Begin a native collective and return what waits for its result."""
         raise NotImplementedError(primitive)
+
+    def sent(self) -> int | None:
+        """Count the bytes that this rank has sent so far, in all its groups; None where the engine
+        does not show them: by memory that devices or processes share, or in a way not known here.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027 - threads have nothing to leave
         """Leave the group."""

@@ -360,6 +360,16 @@ class Arm(Strict):
         return Precision(self.precision, self.loss_scale or scale)
 
     @property
+    def combines(self) -> str:
+        """The setting that says how several ranks train one model, for messages."""
+        if self.method:
+            return f"method = {self.method}"
+        if self.split is not None:
+            return f"split (engine = {self.split.engine})"
+        strategy = f"aggregation.strategy = {self.aggregation.strategy}"
+        return f"zero = {self.zero}, {strategy}" if self.zero else strategy
+
+    @property
     def sharding(self) -> Sharding:
         """Of an arm with ``zero`` or ``offload``."""
         stage = self.zero if self.offload is None else stage_of(self.zero, self.offload)

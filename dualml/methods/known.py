@@ -28,6 +28,8 @@ class MethodInfo:
         package: of the engine, where it is not part of the framework; ``series`` is the part of its
             version that was tried, ``install`` the command.
         moved: what a rank sends in an update, as a multiple of (n - 1)/n of the model's bytes.
+        counted: whether its messages leave by sockets, which are counted; not where the engine may
+            be built for another way.
         forwards: forward passes of an update.
         shards: of weights, gradients and state those of which each rank has a part when the
             optimizer steps.
@@ -49,6 +51,7 @@ class MethodInfo:
     series: str = ""
     install: str = ""
     moved: float = 0.0
+    counted: bool = True
     forwards: int = 1
     shards: Sequence[str] = ()
     masters: int = 0

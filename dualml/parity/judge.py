@@ -18,6 +18,7 @@ from dualml.parity.lowered import lowered
 from dualml.parity.pairs import FLOOR, Lower, compare
 from dualml.parity.statistics import ENOUGH, equivalent
 from dualml.precision import SLOT, held_lower
+from dualml.store.agreement import trained_apart
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.plan import PLAN, plan_folder, restore
 from dualml.store.trajectory import Trajectory, read_trajectory
@@ -128,6 +129,7 @@ def serial(
     judgements = []
     trials = run.by_key()
     contrast = Contrast(experiment.arms)
+    apart = places_apart(trials)
     for (name, seed), own in read.items():
         arm = experiment.arms[name]
         if (alone := against(name, contrast)) is None:
@@ -135,7 +137,12 @@ def serial(
         samples = min(arm.samples or run.data.train, run.data.train)
         why = inexact(arm, samples)
         others = read.get((alone, seed), {})
+        for backend in sorted(b for a, b in apart if a == name and (a, b, seed) in trials):
+            pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
+            judgements.append({**pair, **TRAINED_APART})
         for backend, trajectory in own.items():
+            if (name, backend) in apart:
+                continue
             pairs = [(trials.get((name, backend, s)), trials.get((alone, backend, s)))
                      for s in (seed, *experiment.seeds)]  # fmt: skip
             (here, there), *over = pairs
@@ -157,6 +164,15 @@ def serial(
     return judgements
 
 
+#: Of an arm whose ranks trained apart, with any seed, no verdict is given, also not by accuracies.
+TRAINED_APART = {"verdict": "not comparable", "reason": "trained_apart", "evidence": {}}
+
+
+def places_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]]:
+    """Find the arms whose ranks trained apart with some seed, each with its backend."""
+    return {(arm, b) for (arm, b, _), trial in trials.items() if trained_apart(trial.reason)}
+
+
 def write(folder: Path, parity: dict[str, Any]) -> None:
     PARITY.write(folder, PARITY.made(parity))
 
@@ -174,6 +190,8 @@ def one(
     missing = [name for name in (a, b) if name not in read]
     if missing:
         statuses = {name: trials[name].status for name in missing if name in trials}
+        if any(trained_apart(trials[name].reason) for name in statuses):
+            return dict(TRAINED_APART)
         return {"verdict": "not comparable", "reason": "trial_missing", "evidence": statuses}
     if trials[a].plan_hash != trials[b].plan_hash:
         return {"verdict": "not comparable", "reason": "other_plan", "evidence": {}}
@@ -195,7 +213,9 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tria
 
     Not where a seed is different: a difference that was seen is no matter of statistics.
     """
-    pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE}
+    apart = places_apart(trials)
+    pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE
+             and not apart & {(c["arm"], c["a"]), (c["arm"], c["b"])}}  # fmt: skip
     for arm, a, b in pairs:
         all_seeds = [c for c in comparisons if (c["arm"], c["a"], c["b"]) == (arm, a, b)]
         if any(c["verdict"] == "different" for c in all_seeds):

@@ -24,6 +24,8 @@ class Switchboard:
         self.lines: dict[Any, queue.Queue[Any]] = defaultdict(queue.Queue)
         self.lock = threading.Lock()
         self.failed = threading.Event()
+        #: Rank in the world → bytes that it has put into queues; each rank counts its own.
+        self.sent: dict[int, int] = defaultdict(int)
 
     def line(self, *key: Any) -> queue.Queue[Any]:
         with self.lock:
@@ -40,6 +42,7 @@ class ThreadCommunicator(Communicator):
     """
 
     backend: ClassVar[str] = "numpy"
+    sockets = False
 
     def __init__(
         self, place: Place, switchboard: Switchboard, ranks: Sequence[int] | None = None
@@ -93,12 +96,17 @@ class ThreadCommunicator(Communicator):
             place[...] = value
         return x
 
+    def sent(self) -> int | None:
+        """Count what was put into queues."""
+        return self.switchboard.sent[self.ranks[self.rank]]
+
     def synchronize(self) -> None:
         """NumPy computes at once."""
 
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
         me = self.ranks[self.rank]
         for peer, x in send.items():
+            self.switchboard.sent[me] += x.nbytes
             self.switchboard.line(self.ranks, me, self.ranks[peer]).put(np.array(x))
         return {
             peer: self._take((self.ranks, self.ranks[peer], me), peer, like)

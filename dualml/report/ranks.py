@@ -54,9 +54,12 @@ def aggregation(run: Run, arm: str) -> Aggregation:
 
 
 def strategy(run: Run, arm: str) -> str:
-    """What carries it out: ranks that share out gradients add them up and gather weights around a
-    ring, where nobody named another."""
+    """What carries it out: a method by its name, since nothing of the aggregation is asked of it;
+    ranks that share out gradients add them up and gather weights around a ring, where nobody named
+    another."""
     settings = run.settings[arm]
+    if settings.method:
+        return settings.method
     named = settings.aggregation.strategy
     halves = settings.zero and settings.zero_reduce == "reduce_scatter"
     return "ring" if halves and named == Aggregation().strategy else named
@@ -77,7 +80,7 @@ def _known() -> list[str]:
 
 def strategies(run: Run) -> list[str]:
     """Every strategy that trained or was measured, in the order of tables."""
-    used = {strategy(run, arm) for arm in several(run)}
+    used = {strategy(run, arm) for arm in several(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
     return [name for name in _known() if name in used] + sorted(used - set(_known()))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from dualml.experiment.plan import Plan
 from dualml.report.methods import Way, plain
+from dualml.store.agreement import trained_apart
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 from dualml.worker.seen import Seen
@@ -24,6 +25,9 @@ def wrong(way: Way, words: Words) -> str:
     it did the same."""
     if plain(way.arm_settings):
         return ""
+    every = way.run.select(way.arm, way.backend, ok=False)
+    if any(trained_apart(t.reason) for t in every):
+        return words("methods.apart")
     one = way.reference
     if one is None:
         return words("methods.unheld")
@@ -43,6 +47,8 @@ def _pairs(way: Way, one: Way) -> Iterator[tuple[Trial, Trial]]:
 def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
     """In what a trial differs from that of the reference; empty where it does not."""
     asked, arm = one.arm_settings, way.arm_settings
+    if way.info is not None and not way.info.fits(own.processes > 1):  # of an older version
+        return words("methods.separate", n=own.processes)
     if own.processes != arm.world_size:
         return words("methods.processes", n=own.processes, asked=arm.world_size)
     counts = (own.updates, own.sample_gradients), (its.updates, its.sample_gradients)

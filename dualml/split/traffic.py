@@ -150,6 +150,22 @@ def _between(
             yield kind, 1, elements * FLOAT
 
 
+def moved(plan: SplitPlan, batch: int, *, lower: bool = False) -> int:
+    """Count the bytes that all ranks together send in an update of ``batch`` samples: messages as
+    they are, of each collective those of a ring.
+
+    Args:
+        lower: whether the model is trained in a lower precision.
+    """
+    total = sum(link.nbytes for link in links(plan, batch, lower=lower))
+    for each in collectives(plan, batch, lower=lower):
+        n = len(each.ranks)
+        way = each.kind.partition(" ")[0]
+        times = {"all_reduce": 2 * (n - 1), "reduce_scatter": n - 1, "all_gather": n * (n - 1)}
+        total += each.nbytes * times.get(way, n)
+    return total
+
+
 def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, Any]:
     """JSON form of a plan and its traffic, for people and for the report.
 

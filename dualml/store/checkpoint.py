@@ -26,8 +26,8 @@ FAULT = "not a readable checkpoint"
 class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
     batches and of all samples so far (see `dualml.worker.seen`), what the last evaluation took each
-    class for, what is known of the weights kept in ``best.safetensors``, and how far the ranks'
-    weights were apart at traced updates."""
+    class for, what is known of the weights kept in ``best.safetensors``, how far the ranks' weights
+    were apart at traced updates, and the checks of `dualml.store.agreement`."""
 
     step: Count = 0
     seconds: float = 0.0
@@ -37,6 +37,7 @@ class Progress:
     confusion: list[list[int]] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
     apart: dict[str, list[float]] = field(default_factory=dict)
+    agreement: list[dict[str, Any]] = field(default_factory=list)
 
 
 def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:

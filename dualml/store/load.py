@@ -147,6 +147,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         memory=tuple(known.get("memory", ())),
         timelines=timelines(reader, place, n) if arm.get("split") else (),
         usage=usages(place, n),
+        agreement=record.agreement,
         damage=tuple(reader.damage),
     )
 

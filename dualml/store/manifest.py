@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dualml.errors import UserError, nearest
 from dualml.experiment.schema import Experiment
 from dualml.files import finite
+from dualml.store.agreement import Agreement
 from dualml.store.best import Best
 from dualml.store.classification import Classification
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
@@ -177,6 +178,7 @@ class TrialRecord(Record):
     loss_scale: LossScale | None = None
     device_memory: list[DeviceMemory] = []
     offload: list[OffloadTraffic] = []
+    agreement: Agreement | None = None
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

@@ -15,6 +15,7 @@ from dualml.experiment.contrast import Contrast
 from dualml.experiment.deals import deal_key
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.plan import Plan
+from dualml.store.agreement import Agreement
 from dualml.store.manifest import DeviceMemory, LossScale, OffloadTraffic
 from dualml.store.plan import plan_folder, restore
 from dualml.store.records import Array as Array
@@ -65,6 +66,8 @@ class Trial:
         device_memory: bytes of each rank.
         offload: what each rank keeps outside of the device, and moves.
         usage: what each rank's process used, where all of them were watched.
+        agreement: what showed that its ranks train one model; None of one rank, and where it was
+            not looked at.
         damage: one line for each file that is there and cannot be read.
     """
 
@@ -111,6 +114,7 @@ class Trial:
     offload: tuple[OffloadTraffic, ...] = ()
     timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     usage: tuple[Usage, ...] = ()
+    agreement: Agreement | None = None
     damage: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from dualml.store.agreement import Agreement
 from dualml.store.best import Best
 from dualml.store.classification import Classification
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
@@ -87,6 +88,7 @@ class Result(Record):
     loss_scale: LossScale | None = None
     device_memory: list[DeviceMemory] = []
     offload: list[OffloadTraffic] = []
+    agreement: Agreement | None = None
 
 
 BOARD = "board"

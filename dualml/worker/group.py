@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dualml.aggregation.asynchronous import Asynchronous, staleness
 from dualml.aggregation.local_sgd import LocalSGD
+from dualml.aggregation.moved import moved
 from dualml.aggregation.native import Summed
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.scheme import scheme
@@ -20,11 +21,13 @@ from dualml.backend import Arrays, Backend, Pieces, Training
 from dualml.communicator import Communicator
 from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Feed
+from dualml.store.agreement import Promise
 from dualml.store.times import TIMES
 from dualml.worker.evaluate import Score, evaluate
-from dualml.worker.ranks import Sharing
+from dualml.worker.ranks import Copies, Sharing
 from dualml.zero.model import ShardedModel
 from dualml.zero.parallel import Zero
+from dualml.zero.units import moved as moved_in_parts
 
 
 class Group(Sharing):
@@ -52,6 +55,8 @@ class Group(Sharing):
             self.parallel = kind(backend, training, pieces, comm, settings, slow, seed)
         self.free = isinstance(self.parallel, Asynchronous) and settings.arrival == "free"
         self.staleness: dict[str, Any] = {}
+        self.mixed = 0  # averagings that changed this rank's weights
+        self.promise = promise(self.parallel)
         super().__init__(backend, self.parallel, folder, feed, comm)
 
     #: `trace` shows what the ranks made of their gradients.
@@ -77,11 +82,58 @@ class Group(Sharing):
         if not isinstance(self.parallel, LocalSGD):
             return []
         measured, self.parallel.apart = self.parallel.apart, []
+        self.mixed += sum(divergence > 0 for _, divergence, _ in measured)
         return [
             (step, metric, value)
             for step, divergence, drift in measured
             for metric, value in (("divergence", divergence), ("drift", drift))
         ]
+
+    def agreeing(self, first: int, last: int) -> list[int]:
+        if self.promise == "averaged":
+            updates = range(-(-first // self.every) * self.every, last + 1, self.every)
+        elif self.promise == "served" and not self.free:
+            # The server makes its own gradient's update last where it is the last that is served.
+            order = self.parallel.order  # type: ignore[attr-defined]
+            by_others = (t for t in range(first, last + 1) if order(t)[-1])
+            back = (t for t in range(last, first - 1, -1) if order(t)[-1])
+            return sorted({t for ends in (by_others, back) for t in [next(ends, 0)] if t})
+        else:
+            return super().agreeing(first, last)
+        return sorted({updates[0], updates[-1]}) if updates else []
+
+    def copies(self) -> Copies | None:
+        if isinstance(self.parallel, Zero):
+            return Copies(self.parallel.training.own_copies())
+        weights = self.training.weights()
+        if self.promise == "neighbours":
+            return Copies({f"{name} of rank {self.rank}": w for name, w in weights.items()})
+        if not isinstance(self.parallel, Asynchronous):
+            return Copies(weights)
+        last = self.parallel.served[-1][1] if self.parallel.served else 0
+        last = int(self.comm.numpy(self.comm.broadcast(self.comm.tensor(np.array([last]))))[0])
+        return Copies(weights, (0, last)) if last else None
+
+    def closed_sent(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
+    ) -> float | None:
+        width, updates = np.dtype(self.backend.dtype).itemsize, last - first + 1
+        if isinstance(self.parallel, Zero):
+            model, sharding = self.parallel.training, self.parallel.training.sharding
+            done = self.feed.samples(last) - self.feed.samples(first - 1)
+            chunks = max(1, done // (updates * self.size * model.recipe.chunk))
+            each = moved_in_parts(model.units, self.size, sharding, chunks)
+            return float(self.size * each * (2 if sharding.lower else width))
+        times = 1.0
+        if isinstance(self.parallel, LocalSGD):
+            times = (last // self.every - (first - 1) // self.every) / updates
+        return times * moved(self.parallel.settings, shapes, self.size, width)
+
+    def averagings(self, first: int, last: int) -> float | None:
+        if self.promise != "neighbours":
+            return None
+        asked = last // self.every - (first - 1) // self.every
+        return -self.most(-self.mixed / asked) if asked else None
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         return self.parallel.read(lazy)
@@ -135,3 +187,14 @@ class Group(Sharing):
         if isinstance(self.parallel, Summed):
             how = {"gradients": f"native: {self.parallel.detail}", "broadcast": how["broadcast"]}
         return {"world_size": self.size, "how": how, **self.staleness}
+
+
+def promise(parallel: DataParallel) -> Promise:
+    """Tell which weights of the ranks must be equal."""
+    if isinstance(parallel, Zero):
+        return "shards" if parallel.training.sharding.stage == 3 else "replicas"
+    if isinstance(parallel, Asynchronous):
+        return "served"
+    if isinstance(parallel, LocalSGD) and parallel.diverges:
+        return "averaged" if parallel.strategy.exact else "neighbours"
+    return "replicas"

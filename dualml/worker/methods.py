@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from dualml.backend import Backend
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
+from dualml.methods import MethodInfo
 from dualml.methods.driven import Driven, MethodTraining
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.ranks import Alone, Sharing
@@ -43,10 +45,22 @@ class MethodRanks(Sharing):
         folder: Path,
         feed: Feed,
         comm: Communicator,
+        info: MethodInfo | None = None,
     ) -> None:
         self.driven = Driven(backend, training, comm)
         super().__init__(backend, self.driven, folder, feed, comm)
-        self.method = training
+        self.method, self.info = training, info
+        if info is not None:
+            self.promise = "shards" if "weights" in info.shards else "replicas"
+            self.counted = info.counted
+
+    def closed_sent(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
+    ) -> float | None:
+        if self.info is None or not self.info.moved:
+            return None
+        width = np.dtype(self.backend.dtype).itemsize
+        return self.info.moved * (self.size - 1) * width * sum(map(math.prod, shapes.values()))
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         typical = self.feed.typical(together=False, updates=updates)

@@ -35,4 +35,4 @@ class Pace:
             return {}
         each = np.repeat(np.divide(self.seconds, self.updates), self.updates)
         steps = np.quantile(each, QUARTILES, method="nearest").tolist()
-        return {"step_s": steps, **({"sent_bytes": most} if ranks.size > 1 and most > 0 else {})}
+        return {"step_s": steps, **({"sent_bytes": most} if ranks.sockets and most > 0 else {})}

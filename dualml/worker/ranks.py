@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dualml.backend import Arrays, Backend, Training
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.parity.envelope import shuffled
+from dualml.store.agreement import Promise
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.seen import Seen, all_chains, combined
 
@@ -29,9 +31,10 @@ class Alone:
         training: what the trial trains.
         free: whether the order of updates is left to chance.
         traced: the phase whose gradients `Training.trace` shows.
+        sockets: whether messages leave by sockets: else there are none, or threads share memory.
     """
 
-    rank, size, free = 0, 1, False
+    rank, size, free, sockets = 0, 1, False, False
     traced = "gradient"
 
     def __init__(self, backend: Backend, training: Training, folder: Path, feed: Feed) -> None:
@@ -140,13 +143,35 @@ class Alone:
         return {}
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Weights that a rank holds.
+
+    Attributes:
+        arrays: key → array; where two ranks have a key in common their arrays must be equal.
+        ranks: those whose arrays are compared; None: all.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    ranks: Sequence[int] | None = None
+
+
 class Several(Alone):
-    """A trial with several ranks: all decide alike."""
+    """A trial with several ranks: all decide alike.
+
+    Attributes:
+        promise: which of their weights must be equal, where `agreeing` says.
+        counted: whether what `sent` counts are all bytes that make an update.
+    """
+
+    promise: Promise = "replicas"
+    counted = True
 
     def __init__(
         self, backend: Backend, training: Training, folder: Path, feed: Feed, comm: Communicator
     ) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.sockets = comm.sockets
         super().__init__(backend, training, folder, feed)
 
     def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
@@ -168,6 +193,35 @@ class Several(Alone):
         rows = [self.comm.numpy(row) for row in self.comm.all_gather(self.comm.tensor(own))]
         known = [[None if np.isnan(x) else int(x) for x in row] for row in rows]
         return [dict(zip(numbers, row, strict=True)) for row in known]
+
+    def sent(self) -> int | None:
+        """Count the bytes that this rank has sent so far; None where they are not seen."""
+        return self.comm.sent()
+
+    def agreeing(self, first: int, last: int) -> list[int]:
+        """List the updates among ``first`` … ``last`` after which `copies` are to be compared."""
+        return sorted({first, last})
+
+    def copies(self) -> Copies | None:
+        """Copy the weights that this rank holds after the last update; None where, just now, none
+        must be equal. All ranks call it."""
+        return Copies(self.training.weights())
+
+    def closed_sent(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
+    ) -> float | None:
+        """Compute the bytes that all ranks together send in an update, a mean over the updates
+        ``first`` … ``last``; None where no closed form is known.
+
+        Args:
+            shapes: parameter → shape.
+        """
+        return None
+
+    def averagings(self, first: int, last: int) -> float | None:
+        """Tell the share of the averagings in these updates that changed a rank's weights, where
+        nothing else shows that there were any; None elsewhere."""
+        return None
 
     def agree(self, step: int) -> bool:
         steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))

@@ -15,6 +15,7 @@ from dualml.communicator import Communicator, How
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
+from dualml.methods import METHODS
 from dualml.methods.driven import Driving
 from dualml.methods.known import check_here
 from dualml.offload.model import OffloadedAlone, OffloadedModel
@@ -87,7 +88,8 @@ class Setup:
             made = models.keep(key, lambda: driving.method(arm.method, self.recipe(), comm))
             if comm is None:
                 return MethodAlone(backend, made, folder, self.feed)
-            return MethodRanks(backend, made, folder, self.feed, comm)
+            info = METHODS.get(backend.name, {}).get(arm.method)
+            return MethodRanks(backend, made, folder, self.feed, comm, info)
         if arm.offload is not None:
             return self.offloaded(comm)
         if arm.zero and comm is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from dualml.split.asynchronous import executor_class
 from dualml.split.executor import Executor
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
+from dualml.split.traffic import FLOAT, moved
 from dualml.split.training import SplitTraining, layers_of, stage_of
 from dualml.store.times import TIMELINE
 from dualml.worker.models import ModelCache
-from dualml.worker.ranks import Several
+from dualml.worker.ranks import Copies, Several
 from dualml.zero.executor import executor_of
 
 #: What every rank reports of its memory, in this order.
@@ -80,6 +82,8 @@ class SplitRanks(Several):
         self.executor.seed = seed
         self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         self.memory: dict[str, Any] = {}
+        self.lower = arm.plan_precision.lower
+        self.promise = "parts" if has_copies(self.executor.plan) else "stages"
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         """Batches of every size that comes; what they keep for backward passes is counted."""
@@ -96,6 +100,21 @@ class SplitRanks(Several):
         self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
         executor.timeline.clear()
         self.comm.barrier()
+
+    def copies(self) -> Copies:
+        if isinstance(self.training, SplitTraining):
+            pieces = self.executor.plan.views(self.rank)[1]
+            own = self.training.stage.weights()
+            return Copies({f"{name} ({pieces[name]})": w for name, w in own.items()})
+        weights = self.training.weights()
+        return Copies(weights if self.rank == self.executor.plan.driver else {})
+
+    def closed_sent(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
+    ) -> float | None:
+        done = self.feed.samples(last) - self.feed.samples(first - 1)
+        batch, width = done // (last - first + 1), np.dtype(self.backend.dtype).itemsize
+        return moved(self.executor.plan, batch, lower=self.lower) * width / FLOAT
 
     def read(self, lazy: Any) -> Any:
         return self.training.read(lazy)
@@ -123,3 +142,13 @@ class SplitRanks(Several):
         if plan.shared == "sequence":
             how |= {name: str(self.comm.how(name)) for name in ("all_gather", "reduce_scatter")}
         return {"world_size": self.size, "how": how, **self.memory}
+
+
+def has_copies(plan: SplitPlan) -> bool:
+    """Tell whether several ranks hold the same part of some parameter."""
+    held = Counter(
+        (name, str(piece))
+        for rank in range(plan.world_size)
+        for name, piece in plan.views(rank)[1].items()
+    )
+    return plan.engine != "rpc" and max(held.values(), default=1) > 1

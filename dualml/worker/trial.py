@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from dualml.confusion import classification_report
 from dualml.errors import UserError
 from dualml.precision import SLOT
-from dualml.sockets import sent_bytes
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
 from dualml.store.records import Records, losses_of, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
+from dualml.worker.agreement import Agreement
 from dualml.worker.away import deliver
 from dualml.worker.best import Keeper
 from dualml.worker.capture import after, before
@@ -34,6 +34,7 @@ from dualml.worker.guards import (
 )
 from dualml.worker.memory import weigh
 from dualml.worker.pace import Pace
+from dualml.worker.ranks import Several
 from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
 
@@ -59,6 +60,8 @@ class Trial(Setup):
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
         self.pace = Pace()
+        #: What shows that several ranks train one model; made when they begin.
+        self.agreement: Agreement | None = None
         self.memory: list[dict[str, int | None]] = []
         #: Seconds by what they were spent on.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
@@ -75,6 +78,7 @@ class Trial(Setup):
         with self.spending("compile"):
             self.warm_up()
         seconds = self.train()
+        agreement = self.agreement.finish(self.pace) if self.agreement else {}
         moved = self.moved()
         self.ranks.finish()
         samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
@@ -123,6 +127,7 @@ class Trial(Setup):
             **({"how": {**how, "precision": str(self.held)}} if self.held else {}),
             "data": self.digests,
             **({"apart": self.apart} if self.apart else {}),
+            **({"agreement": agreement} if agreement else {}),
             **({"device_memory": self.memory} if self.memory else {}),
             **({"offload": moved} if moved else {}),
             "trace_steps": self.schedule.trace,
@@ -160,11 +165,13 @@ class Trial(Setup):
         progress = self.resume()
         records = Records(self.folder, self.ranks.rank, progress.records)
         self.ranks.begin_training()
+        agreement = self.agreement = self.agreement_from(progress)
         marks = sorted(
             {
                 *self.schedule.evaluate,
                 *(t - 1 for t in self.schedule.trace),
                 *self.schedule.trace,
+                *(agreement.at if agreement else ()),
                 updates,
             }
         )
@@ -190,6 +197,9 @@ class Trial(Setup):
                 if not moved and stop > self.scaling().get("skipped", 0):
                     now, moved = self.training.weights(), True
                     check_moved(self.arm_name, self.rule, self.initial, now, stop)
+                if agreement is not None:
+                    with self.spending("trace"):
+                        agreement.compare(stop)
                 if stop in self.schedule.trace:
                     with self.spending("trace"):
                         self.trace.update(after(self.training, stop))
@@ -210,16 +220,26 @@ class Trial(Setup):
             records.close()
         return seconds
 
+    def agreement_from(self, progress: Progress) -> Agreement | None:
+        """Make the checks of the updates to come; of one rank there are none."""
+        if not isinstance(self.ranks, Several):
+            return None
+        return Agreement(
+            self.ranks, self.arm_name, self.arm.combines, self.spec.parameters(),
+            progress.step + 1, self.schedule.updates, progress.agreement,
+        )  # fmt: skip
+
     def save(self, step: int, seconds: float, records: Records) -> None:
         """Put everything needed to go on after ``step`` on disk."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
         with self.spending("write"):
             self.best.write()
             known = (self.digests, seen, self.confusion, self.best.facts, self.apart)
+            checks = self.agreement.checks if self.agreement else []
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
-                Progress(step, seconds, records.flush(), *known),
+                Progress(step, seconds, records.flush(), *known, checks),
                 self.training.weights(),
                 self.training.state(),
                 self.trace,
@@ -279,10 +299,10 @@ class Trial(Setup):
     def sent(self) -> int | None:
         """Bytes that this process has sent, once all ranks have what was sent before; None of one
         rank, which sends nothing."""
-        if self.ranks.size == 1:
+        if not isinstance(self.ranks, Several):
             return None
         self.ranks.most(0.0)
-        return sent_bytes()
+        return self.ranks.sent()
 
     def write_losses(self, records: Records, first: int, last: int) -> None:
         n, more = len(self.samples.train_y), self.ranks.measured()

@@ -32,8 +32,8 @@ SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
         ({"method": "amp_bf16", "world_size": 2}, "method = amp_bf16 trains in one process on "),
         ({"method": "amp_bf16", "world_size": 2}, "several ranks (torch: ddp, "),
         ({"method": "amp_bf16", "world_size": 2}, "; mindspore: reducer, "),
-        ({"method": "data_parallel", "world_size": 2, "backends": ["torch"]}, "one process on torch"),
-        ({"method": "data_parallel", "backends": ["mindspore"]}, "needs several ranks on mindspore"),
+        ({"method": "recompute", "world_size": 2, "backends": ["torch"]}, "one process on torch"),
+        ({"method": "reducer", "backends": ["mindspore"]}, "needs several ranks on mindspore"),
         ({"method": "ddp"}, "world_size is 1: set world_size = 2 or more, or use"),
     ],
 )

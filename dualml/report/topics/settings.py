@@ -125,7 +125,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
             *([arm.cores or None] if pinned else []),
             *([settings_text(arm.partition) if arm.partition else None] if dealt else []),
             *([arm.zero or None] if sharded else []),
-            *_combined(arm.aggregation, words),
+            *(_combined(arm.aggregation, words) if not arm.method else [arm.method] + [None] * 6),
             ranks.handicap_text(run, name, words),
         ]
         for name, arm in several.items()

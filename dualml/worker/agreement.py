@@ -1,0 +1,201 @@
+"""Check that the ranks of a trial train one model, by their weights and by the bytes they send.
+
+A rank that trains by itself on its part of the batch learns, too, and reaches an accuracy like that
+of all: nothing else in a trial would tell. Whoever makes the updates, after the first one and after
+the last the ranks compare digests of the weights that they hold alike, and the bytes of an update
+are held against the closed form of what combines them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.communicator import Communicator
+from dualml.errors import TrialError
+from dualml.split.pieces import share
+from dualml.store.agreement import APART, Promise
+from dualml.worker.pace import Pace
+from dualml.worker.ranks import Copies, Several
+
+#: Copies that get the same sum differ by the rounding of the update alone: a few units in the last
+#: place, which add up like the steps of a random walk.
+ULPS = 16.0
+#: Of the closed form, what must have been sent. Frames and headers come to it, and a framework may
+#: take a longer way; a sum over the ranks cannot be had for less. The rest is the last batch of an
+#: epoch, which is smaller, and a socket that was opened or closed.
+LEAST = 0.9
+#: Blocks of a tensor in the sketch by which two copies are compared.
+BLOCKS = 4096
+REMEDY = "see that every parameter takes part in the exchange, in every update"
+#: Bytes of a message by which is measured how often the engine sends one.
+MESSAGE = 2**18
+SHOWN = 3  # parameters that a message names
+
+
+class Agreement:
+    """What is checked of the ranks of one trial; every rank calls the same methods.
+
+    Args:
+        how: what combines the ranks, for messages.
+        shapes: parameter → shape.
+        first, last: the first update that this process makes, and the last.
+        earlier: checks of a process before it.
+    """
+
+    def __init__(
+        self,
+        ranks: Several,
+        arm: str,
+        how: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        first: int,
+        last: int,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self.ranks, self.arm, self.how, self.shapes = ranks, arm, how, shapes
+        self.first, self.last = first, last
+        self.at = ranks.agreeing(first, last) if first <= last else []
+        #: How often the engine sends a byte; None where what it sends is not seen.
+        self.times = self.times_sent() if ranks.counted and first <= last else None
+        self.checks = [dict(check) for check in earlier]
+
+    def compare(self, step: int) -> None:
+        """Compare the ranks' weights after update ``step``, where that is asked for.
+
+        Raises:
+            TrialError: copies differ by more than rounding.
+        """
+        if step not in self.at or (copies := self.ranks.copies()) is None:
+            return
+        sha256, apart, far = compared(self.ranks.comm, copies, step)
+        self.checks = self.checks[:1] if len(self.checks) > 1 else self.checks
+        self.checks.append({"update": step, "sha256": sha256, "apart": apart[0], "limit": apart[1]})
+        if not far:
+            return
+        named = ", ".join(f"{name} by {distance:.2g}" for name, distance in far[:SHOWN])
+        more = f" and {len(far) - SHOWN} more" if len(far) > SHOWN else ""
+        raise TrialError(
+            f"{APART}: arm {self.arm}: after update {step} the {self.ranks.size} ranks hold other "
+            f"numbers where {self.how} should keep them equal: {named}{more} (relative to their "
+            f"size; rounding comes to {apart[1]:.1g} at most); {REMEDY}"
+        )
+
+    def finish(self, pace: Pace) -> dict[str, Any]:
+        """Hold the bytes of an update against the closed form; the record of all checks.
+
+        Raises:
+            TrialError: fewer were sent, or neighbours did not average.
+        """
+        updates = self.last - self.first + 1
+        sent = closed = None
+        if self.times is not None:
+            closed = self.ranks.closed_sent(self.shapes, self.first, self.last)
+            total = self.together(pace.sent)
+            sent = None if total is None else total / updates / self.times
+        if sent is not None and closed is not None and sent < LEAST * closed:
+            raise TrialError(
+                f"{APART}: arm {self.arm}: an update by {self.how} moves {closed:,.0f} bytes "
+                f"between {self.ranks.size} ranks, and {sent:,.0f} were sent; {REMEDY}"
+            )
+        averagings = self.ranks.averagings(self.first, self.last)
+        if averagings is not None and averagings < LEAST:
+            raise TrialError(
+                f"{APART}: arm {self.arm}: by {self.how} all averagings with neighbours change a "
+                f"rank's weights, and {averagings:.0%} did so; {REMEDY}"
+            )
+        facts = {"sent_bytes": sent, "times_sent": self.times, "closed_bytes": closed,
+                 "averagings": averagings}  # fmt: skip
+        promise: Promise = self.ranks.promise
+        known = {key: value for key, value in facts.items() if value is not None}
+        return {"promise": promise, "checks": self.checks, **known}
+
+    def times_sent(self) -> float | None:
+        """Measure how often the engine sends each byte of a message: MindSpore's for CPUs sends it
+        twice. None where a message does not show: it goes by memory that the ranks share."""
+        comm = self.ranks.comm
+        message = comm.tensor(np.zeros(MESSAGE // 4, np.float32))
+        comm.barrier()
+        before = comm.sent()
+        to, of = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        comm.exchange({to: message}, {of: comm.empty_like(message)})
+        comm.barrier()
+        after = comm.sent()
+        known = before is not None and after is not None
+        total = self.together(after - before if known else None)  # type: ignore[operator]
+        times = None if total is None else total / (comm.size * MESSAGE)
+        return None if times is None or times < LEAST else times
+
+    def together(self, sent: int | None) -> float | None:
+        """Add up the bytes of all ranks; None where one of them does not know."""
+        comm = self.ranks.comm
+        own = comm.tensor(np.array([np.nan if sent is None else sent], np.float64))
+        total = sum(float(comm.numpy(x)[0]) for x in comm.all_gather(own))
+        return None if math.isnan(total) else total
+
+
+Far = list[tuple[str, float]]
+
+
+def compared(comm: Communicator, copies: Copies, step: int) -> tuple[str, tuple[float, float], Far]:
+    """Compare the ranks' weights.
+
+    Returns:
+        the SHA-256 of all; the largest distance with its limit; keys that are beyond it, with
+        their distances, the farthest first.
+    """
+    digests = share(comm, {key: digest(array) for key, array in copies.arrays.items()})
+    whole = hashlib.sha256()
+    for rank, named in enumerate(digests):
+        for key in sorted(named):
+            whole.update(f"{rank} {key} {named[key].tobytes().hex()}\n".encode())
+    chosen = range(comm.size) if copies.ranks is None else copies.ranks
+    holders: dict[str, list[int]] = {}
+    for rank in chosen:
+        for key in digests[rank]:
+            holders.setdefault(key, []).append(rank)
+    unequal = {
+        key: ranks
+        for key, ranks in holders.items()
+        if len({digests[rank][key].tobytes() for rank in ranks}) > 1
+    }
+    kinds = [array.dtype for array in copies.arrays.values()]
+    eps = max((float(np.finfo(k).eps) for k in kinds if k.kind == "f"), default=2.0**-23)
+    limit = min(1.0, ULPS * eps * math.sqrt(max(1, step)))
+    if not unequal:
+        return whole.hexdigest(), (0.0, limit), []
+    own = {key: sketch(copies.arrays[key]) for key in unequal if key in copies.arrays}
+    every, distances = share(comm, own), {}
+    for key, ranks in unequal.items():
+        first, *others = (every[rank][key] for rank in ranks)
+        size = max(float(first[0]), float(np.finfo(np.float32).tiny))
+        distances[key] = max(float(np.linalg.norm(x[1:] - first[1:])) / size for x in others)
+    limits = comm.all_gather(comm.tensor(np.array([limit])))
+    limit = max(float(comm.numpy(x)[0]) for x in limits)  # a rank may have no weights
+    far = sorted(distances.items(), key=lambda item: -item[1])
+    beyond = [(key, d) for key, d in far if not d <= limit]
+    return whole.hexdigest(), (far[0][1], limit), beyond
+
+
+def digest(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Make the SHA-256 of an array's numbers."""
+    raw = hashlib.sha256(np.ascontiguousarray(array).data).digest()
+    return np.frombuffer(raw, np.uint8)
+
+
+def sketch(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Sketch an array: its norm, and of each of at most `BLOCKS` blocks a sum with random signs.
+
+    The distance of two sketches is, but for chance, that of the arrays: every block's difference
+    has the expected square of the difference of its elements.
+    """
+    flat = np.asarray(array, np.float64).ravel()
+    signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
+    starts = np.linspace(0, len(flat), min(BLOCKS, len(flat)), endpoint=False).astype(np.int64)
+    sums = np.add.reduceat(flat * signs, starts) if len(flat) else np.zeros(0)
+    return np.concatenate([[np.linalg.norm(flat)], sums])
