@@ -136,6 +136,12 @@ class TorchCommunicator(Communicator):
         result: Tensor = COMBINE[op](a, b, out=a)
         return result
 
+    def median(self, parts: Sequence[Tensor]) -> Tensor:
+        # torch.median takes the lower of the middle two.
+        ordered, n = torch.stack(list(parts)).sort(0).values, len(parts)
+        middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+        return torch.where(ordered[-1].isnan(), ordered[-1], middle)  # nan is sorted to the end
+
     def scale(self, x: Tensor, factor: float) -> Tensor:
         return x.mul_(factor if x.is_floating_point() else int(factor))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dualml.aggregation.schedule import Schedule, Stage, stages_of
 from dualml.communicator.base import Communicator
+from dualml.errors import UserError
 from dualml.registry import Kinds
 
 Tensor = Any
@@ -48,6 +50,14 @@ class Strategy:
     def on_nodes(self, per_node: int) -> Strategy:
         """The strategy for ``per_node`` ranks on each machine, where that matters to it."""
         return self
+
+    def on_layers(self, sizes: Sequence[int]) -> Strategy:
+        """The strategy for a vector of layers with so many elements each, cut between layers alone.
+
+        Raises:
+            UserError: it does not cut the vector into one chunk for each rank.
+        """
+        raise UserError(f"cut = layers is for the ring; {self.name} has no chunk for each rank")
 
     @classmethod
     def closed(cls) -> bool:

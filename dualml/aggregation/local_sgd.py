@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualml.aggregation.all_reduce import AllReduce
+from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.aggregation.parallel import DataParallel
 from dualml.backend import Array, Arrays, Trace
 from dualml.backend.ability import Tensor
@@ -23,6 +24,10 @@ class LocalSGD(DataParallel):
     (D-PSGD). One k-th of the messages; in between the ranks drift apart, the more so the larger
     η k is. With k = 1, all ranks and an optimizer without memory this is the gradient of the batch
     again: an average of updates is the update of an average.
+
+    In place of an average the ranks can take the largest or the middle of their values, entry by
+    entry (``reduce`` ``max``, ``median``), or their sum, with which parameters grow n times at
+    every meeting.
 
     The model that is evaluated and kept is the mean of all ranks'.
 
@@ -77,8 +82,10 @@ class LocalSGD(DataParallel):
         return float(own / total) if weighted and total else 1 / self.comm.size
 
     def average(self) -> None:
-        """Replace the parameters by their average over the ranks (or the neighbours)."""
-        weight, own = self.weight, self.pieces.parameters()
+        """Replace the parameters by their average over the ranks (or the neighbours), or by what
+        the settings ask for in its place."""
+        plain = self.settings.reduce in ("sum", *COORDINATEWISE)
+        weight, own = 1.0 if plain else self.weight, self.pieces.parameters()
         before = [self.comm.numpy(p) for p in own] if self.diverges else []
         parts = [self.sum(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)]
         if self.diverges:

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from dualml.aggregation import Strategy, strategy
+from dualml.aggregation.buckets import layout
 from dualml.aggregation.compress import TopK, sum_half
+from dualml.aggregation.coordinates import COORDINATEWISE, reduce_coordinates
+from dualml.aggregation.layers import layer_sizes
 from dualml.aggregation.settings import Aggregation
 from dualml.aggregation.slow import Slow, pause
 from dualml.aggregation.times import Times
@@ -48,12 +51,24 @@ class DataParallel(Training, Observable, Weighable):
         self.observed = training.ability(Observable)
         self.settings, self.slow, self.seed = settings, slow, seed
         self.strategy = self.strategy_of(settings)
+        self.strategies = self.strategies_of(settings)
         self.top = TopK(settings.fraction) if settings.compress == "topk" else None
         self.times, self.now = Times(), 0
 
     def strategy_of(self, settings: Aggregation) -> Strategy:
         """How the ranks add up."""
         return strategy(settings.strategy)
+
+    def strategies_of(self, settings: Aggregation) -> dict[str, Strategy]:
+        """Bucket → how it is added up, of those for which that depends on their layers."""
+        if settings.cut != "layers":
+            return {}
+        shapes = {name: weight.shape for name, weight in self.training.weights().items()}
+        buckets = enumerate(layout(shapes, settings.bucket_bytes))
+        return {
+            f"bucket{i}": self.strategy.on_layers(layer_sizes(names, shapes))
+            for i, names in buckets
+        }
 
     # --- one update -------------------------------------------------------------------------------
 
@@ -118,11 +133,12 @@ class DataParallel(Training, Observable, Weighable):
         return part, share, self.factor(share)
 
     def factor(self, share: float) -> float:
-        """What this rank's mean gradient is multiplied with before all are added up."""
-        return {"weighted": share, "mean": 1 / self.comm.size, "sum": 1.0}[self.settings.reduce]
+        """What this rank's mean gradient is multiplied with before the ranks combine theirs."""
+        return {"weighted": share, "mean": 1 / self.comm.size}.get(self.settings.reduce, 1.0)
 
     def sum(self, x: Tensor, bucket: str) -> Tensor:
-        """The strategy's sum over the ranks, compressed as the settings say."""
+        """The strategy's sum over the ranks, compressed as the settings say; or the reduction that
+        they ask for in its place."""
         comm, slow = self.comm, self.slow
         if slow is not None and not self.strategy.counted:
             schedule = self.strategy.schedule(comm.size)
@@ -130,8 +146,10 @@ class DataParallel(Training, Observable, Weighable):
         if self.top is not None:
             return self.top.sum(comm, x, bucket)
         if self.settings.compress == "fp16":
-            return sum_half(self.strategy, comm, x)
-        return self.strategy.sum(comm, x)
+            return sum_half(self.strategies.get(bucket, self.strategy), comm, x)
+        if self.settings.reduce in COORDINATEWISE:
+            return reduce_coordinates(self.strategy, comm, x, self.settings.reduce)
+        return self.strategies.get(bucket, self.strategy).sum(comm, x)
 
     # --- memory -----------------------------------------------------------------------------------
 

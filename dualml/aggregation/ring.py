@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy
+from dualml.aggregation.layers import cut_layers
 from dualml.aggregation.schedule import Schedule, Stage, Then, Transfer
 
 
@@ -19,6 +22,13 @@ class Ring(Strategy):
     chunks travel around. Each rank sends 2 (n − 1) messages of S / n bytes, 2 (n − 1) / n · S in
     all, whatever n is.
 
+    Cut between layers alone (``layers``, `on_layers`), chunks differ in size: in every step the
+    largest one is on the way, and the busiest rank sends everything twice but for the two smallest
+    chunks that follow one another.
+
+    Attributes:
+        layers: elements of each layer of the vector; empty: n nearly equal chunks.
+
     Source: Patarasuk & Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations", J. Parallel Distrib. Comput. 69(2).
     """
@@ -29,16 +39,31 @@ class Ring(Strategy):
         r"T = 2 (n-1) \alpha + 2 \frac{n-1}{n} S \beta",
     )
 
+    layers: tuple[int, ...] = ()
+
+    def on_layers(self, sizes: Sequence[int]) -> Ring:
+        return Ring(tuple(sizes))
+
     def schedule(self, n: int) -> Schedule:
-        return Schedule(n, n, (*turn(n, 0, "add"), *turn(n, 1, "put")))
+        bounds = cut_layers(self.layers, n) if self.layers else ()
+        return Schedule(n, n, (*turn(n, 0, "add"), *turn(n, 1, "put")), bounds)
 
     def stages(self, n: int, length: int) -> list[Stage]:
-        largest = -(-length // n)  # its way around the ring is the critical path
+        # Its way around the ring is the critical path.
+        largest = max(self.chunks(n)) if self.layers else -(-length // n)
         return [
             Stage("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)
         ]
 
+    def chunks(self, n: int) -> list[int]:
+        """Elements of each of the n chunks of whole layers."""
+        return [b - a for a, b in pairwise(cut_layers(self.layers, n))]
+
     def busiest(self, n: int, length: int) -> tuple[int, int]:
+        if self.layers:
+            sizes = self.chunks(n)
+            spared = min(a + b for a, b in zip(sizes, [*sizes[1:], sizes[0]], strict=True))
+            return 2 * (n - 1), 2 * length - spared
         # All chunks twice, but for two that follow one another: at best two of the short ones.
         longer = length % n
         return 2 * (n - 1), 2 * length - 2 * (length // n) - (1 if n - longer == 1 else 0)

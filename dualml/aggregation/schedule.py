@@ -1,8 +1,8 @@
 """Schedules as data: who sends which chunk to whom, step by step.
 
-A vector is cut into ``chunks`` nearly equal parts. In a step every transfer happens at once: a rank
-sends the chunk as it was before the step, the receiver adds it to its own (``add``) or replaces its
-own (``put``).
+A vector is cut into ``chunks`` parts, nearly equal or at given bounds. In a step every transfer
+happens at once: a rank sends the chunk as it was before the step, the receiver adds it to its own
+(``add``) or replaces its own (``put``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dualml.communicator.parts import start_of
+from dualml.errors import CommunicationError
 
 Then = Literal["add", "put"]
 
@@ -40,12 +41,15 @@ class Schedule:
     Attributes:
         ranks: how many take part.
         chunks: parts the vector is cut into.
+        bounds: where the chunks begin, and where the last one ends, in elements; empty: they are
+            nearly equal parts of a vector of any length.
         steps: transfers of each step, which do not depend on one another.
     """
 
     ranks: int
     chunks: int
     steps: tuple[tuple[Transfer, ...], ...]
+    bounds: tuple[int, ...] = ()
 
     def sent(self, rank: int, length: int) -> tuple[int, int]:
         """Messages and elements that ``rank`` sends for a vector of ``length``."""
@@ -61,7 +65,17 @@ class Schedule:
 
     def span(self, t: Transfer, length: int) -> tuple[int, int]:
         """First element of the chunks of message ``t``, and the one after the last, in a vector of
-        ``length`` elements."""
+        ``length`` elements.
+
+        Raises:
+            CommunicationError: the chunks were cut for a vector of another length.
+        """
+        if self.bounds:
+            if length != self.bounds[-1]:
+                raise CommunicationError(
+                    f"chunks of {self.bounds[-1]} elements cannot cut a vector of {length}"
+                )
+            return self.bounds[t.first], self.bounds[t.last + 1]
         return start_of(length, self.chunks, t.first), start_of(length, self.chunks, t.last + 1)
 
     def grid(self) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dualml.aggregation import SCHEMES, STRATEGIES
 from dualml.aggregation.buckets import BUCKET_BYTES
+from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.errors import UserError, nearest
 from dualml.strict import Strict
 
@@ -17,21 +18,23 @@ class Aggregation(Strict):
 
     ``of`` gradients before every update, or parameters after every ``every`` updates; ``reduce``:
     ``weighted`` by the samples of each rank (the exact gradient of the batch), ``mean`` over the
-    ranks whatever they had, or ``sum``. ``bucket_bytes`` 0 sends every tensor by itself.
-    ``overlap`` sends a bucket while the gradients of the next one are computed. ``fraction`` is
-    what ``topk`` sends. ``arrival`` is the order in which an asynchronous server serves:
-    ``planned`` (drawn from the seed, the same on every backend) or ``free``.
+    ranks whatever they had, ``sum``, or entry by entry the ``max`` or the ``median`` of the ranks'
+    values. ``cut``: the chunks of a ring are ``equal``, or of whole ``layers``. ``bucket_bytes`` 0
+    sends every tensor by itself. ``overlap`` sends a bucket while the gradients of the next one are
+    computed. ``fraction`` is what ``topk`` sends. ``arrival`` is the order in which an asynchronous
+    server serves: ``planned`` (drawn from the seed, the same on every backend) or ``free``.
     """
 
     strategy: str = "all_reduce"
     of: Literal["gradients", "parameters"] = "gradients"
-    reduce: Literal["weighted", "mean", "sum"] = "weighted"
+    reduce: Literal["weighted", "mean", "sum", "max", "median"] = "weighted"
     every: Annotated[int, Field(ge=1)] = 1
     bucket_bytes: Annotated[int, Field(ge=0)] = BUCKET_BYTES
     compress: Literal["none", "fp16", "topk"] = "none"
     fraction: Annotated[float, Field(gt=0, le=1, strict=False)] = 0.01
     arrival: Literal["planned", "free"] = "planned"
     overlap: bool = False
+    cut: Literal["equal", "layers"] = "equal"
 
     @field_validator("strategy")
     @classmethod
@@ -44,8 +47,6 @@ class Aggregation(Strict):
     @model_validator(mode="after")
     def _means_something(self) -> Aggregation:
         parameters = self.of == "parameters"
-        if parameters and self.reduce == "sum":
-            raise UserError("a sum of parameters means nothing; use reduce = weighted or mean")
         if self.every > 1 and not parameters:
             raise UserError(f"every = {self.every} needs of = parameters: gradients are combined "
                             "before every update")  # fmt: skip
@@ -57,8 +58,24 @@ class Aggregation(Strict):
             raise UserError("neighbour averages parameters; set of = parameters")
         if self.strategy in SCHEMES and (parameters or self.compress != "none"):
             raise UserError(f"{self.strategy} takes whole gradients; leave out of and compress")
+        able = COORDINATEWISE.get(self.reduce, (self.strategy,))
+        if self.strategy not in able:
+            raise UserError(
+                f"reduce = {self.reduce} is no sum, which {self.strategy} makes; set strategy = "
+                f"{' or '.join(able)}"
+            )
+        if self.reduce in COORDINATEWISE and self.compress != "none":
+            raise UserError(f"reduce = {self.reduce} compares whole values; leave out compress = "
+                            f"{self.compress}")  # fmt: skip
+        if self.cut == "layers" and self.strategy != "ring":
+            raise UserError(
+                f"cut = layers cuts the chunks of a ring; {self.strategy} has none: set strategy = "
+                "ring, or leave cut out"
+            )
         if self.overlap and (self.strategy != "all_reduce" or parameters or not self.bucket_bytes
-                             or self.compress != "none"):  # fmt: skip
-            raise UserError("overlap sends buckets of gradients by all_reduce; leave out of, "
-                            "compress, other strategies and bucket_bytes = 0")  # fmt: skip
+                             or self.compress != "none"
+                             or self.reduce in COORDINATEWISE):  # fmt: skip
+            raise UserError("overlap adds up buckets of gradients by all_reduce; leave out of, "
+                            "compress, reduce = max, other strategies and bucket_bytes = 0"
+                            )  # fmt: skip
         return self

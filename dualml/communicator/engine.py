@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dualml.communicator.how import How, Tensor, Traffic
 from dualml.communicator.place import Place
 
@@ -76,6 +78,11 @@ class Engine(ABC):
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
         """The ``op`` ``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never
         ``b``."""
+
+    def median(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the median of floating tensors of one shape, coordinate by coordinate; of an even
+        number the mean of the middle two, and nan where one of them is."""
+        return self.tensor(np.median([self.numpy(part) for part in parts], axis=0))
 
     @abstractmethod
     def scale(self, x: Tensor, factor: float) -> Tensor:

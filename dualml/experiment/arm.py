@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import backends
 from dualml.errors import UserError, nearest
@@ -269,6 +270,10 @@ class Arm(Strict):
             raise UserError("loss_scale: here ranks update with gradients of their own, and would "
                             "each skip other updates; use precision = bf16 without loss_scale, or "
                             "an aggregation of gradients")  # fmt: skip
+        if settings.reduce in COORDINATEWISE:
+            raise UserError(f"loss_scale and reduce = {settings.reduce}: a rank whose gradient "
+                            "overflows could go unseen; use precision = bf16 without loss_scale, "
+                            "or reduce = weighted")  # fmt: skip
         if settings.compress != "none":
             raise UserError(f"loss_scale and compress = {settings.compress}: what overflows would "
                             "be kept back or cut off before it is seen; leave one of them out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.methods import METHODS
@@ -24,8 +25,8 @@ def inexact(arm: Arm, samples: int) -> str | None:
         samples: in the arm's training set, to know the sizes of its batches.
 
     Returns:
-        A key: ``asynchronous``, ``neighbours``, ``compressed``, ``local_updates``,
-        ``local_state``, ``sum``, ``uneven``, ``precision``.
+        A key: ``asynchronous``, ``neighbours``, ``compressed``, ``max``, ``median``,
+        ``local_updates``, ``local_state``, ``sum``, ``uneven``, ``precision``.
     """
     if any(m[arm.method].precision != "fp32" for m in METHODS.values() if arm.method in m):
         return "precision"
@@ -43,7 +44,9 @@ def inexact(arm: Arm, samples: int) -> str | None:
         return "neighbours"
     if s.compress != "none":
         return "compressed"
-    if s.of == "parameters":
+    if s.reduce in COORDINATEWISE and arm.world_size > 1:
+        return s.reduce
+    if s.of == "parameters" and s.reduce != "sum":
         if s.every > 1:
             return "local_updates"
         rule = arm.optimizer

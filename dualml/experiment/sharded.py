@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dualml.aggregation.buckets import BUCKET_BYTES
+from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
 from dualml.experiment.split import Split
@@ -67,7 +68,12 @@ def check_zero(
             "zero = 1 adds up one whole gradient after the backward pass, beside which nothing is "
             "left to compute; leave out aggregation.overlap = true, or set zero = 2 or 3"
         )
-    for key in ("of", "compress"):
+    if settings.reduce in COORDINATEWISE:
+        raise UserError(
+            f"{zero} adds up gradients by reduce-scatter; aggregation.reduce = {settings.reduce} "
+            "is no sum: use weighted, mean or sum"
+        )
+    for key in ("of", "compress", "cut"):
         value = getattr(settings, key)
         if value != Aggregation.model_fields[key].default:
             raise UserError(

@@ -170,7 +170,7 @@ def predicted_slowdown(
 ) -> float | None:
     """Time of an update with the slow node over that without, both from the model."""
     assert arm.slow is not None
-    if arm.zero:  # messages of its own
+    if arm.zero or arm.aggregation.cut != "equal":  # messages of its own
         return None
     n, settings = arm.world_size, arm.aggregation
     name = "local_sgd" if settings.every > 1 else settings.strategy

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from conformance import checks_claims, checks_groups, checks_primitives
+from conformance import checks_claims, checks_coordinates, checks_groups, checks_primitives
 from conformance.checks_claims import disagreements
 
 from dualml.aggregation import STRATEGIES
@@ -45,6 +45,8 @@ def _checks() -> dict[str, Check]:
         "asynchronous": checks_groups.check_asynchronous,
         "large_messages": checks_groups.check_large_messages,
         "order_of_messages": checks_groups.check_order_of_messages,
+        "coordinates": checks_coordinates.check_coordinates,
+        "ring_by_layers": checks_coordinates.check_ring_by_layers,
         "subgroup": checks_groups.check_subgroup,
     }
     for name in PRIMITIVES:

@@ -106,6 +106,24 @@ def combined(sizes: list[int], n: int, reduce: str) -> tuple[list[float], Weight
     return losses, w
 
 
+def compared(sizes: list[int], n: int, reduce: str, of: str) -> Weights:
+    """Entry by entry the sum, the largest or the median of the ranks' mean gradients, or of their
+    parameters after an update of their own."""
+    over = {"sum": np.sum, "max": np.max, "median": np.median}[reduce]
+    w = start()
+    for batch in batches(sizes):
+        gradients = [gradient(w, part)[1] for part in parts(batch, n)]
+        if of == "gradients":
+            found = {name: over([g[name] for g in gradients], axis=0) for name in w}
+            w = add(w, found, -LR)
+            continue
+        # A rank without samples makes no update.
+        mine = [add(w, g, -LR if len(p) else 0.0)
+                for g, p in zip(gradients, parts(batch, n), strict=True)]  # fmt: skip
+        w = {name: over([m[name] for m in mine], axis=0) for name in w}
+    return w
+
+
 def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Weights]:
     """Every rank's parameters, after local updates and averaging."""
     mine = [start() for _ in range(n)]

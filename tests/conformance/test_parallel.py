@@ -25,8 +25,16 @@ def case(sizes: list[int] = SIZES, **aggregation: Any) -> dict[str, Any]:
 
 CASES = {
     **{f"exact {name}": case(strategy=name) for name in EXACT},
+    "exact ring by layers": case(strategy="ring", cut="layers"),
+    "one by one ring by layers": case(strategy="ring", cut="layers", bucket_bytes=0),
     "one by one ring": case(strategy="ring", bucket_bytes=0),
     "one by one all_reduce": case(strategy="all_reduce", bucket_bytes=0),
+    "max of gradients": case(reduce="max"),
+    "max of gradients by all_gather": case(reduce="max", strategy="all_gather"),
+    "median of gradients": case(reduce="median", strategy="all_gather"),
+    "max of parameters": case(reduce="max", of="parameters"),
+    "median of parameters": case(reduce="median", strategy="all_gather", of="parameters"),
+    "sum of parameters": case(reduce="sum", of="parameters"),
     "mean": case(reduce="mean"),
     "sum": case(reduce="sum"),
     "parameters": case(of="parameters"),
@@ -91,6 +99,17 @@ def test_other_reductions_do_what_they_say(ran: dict[str, Any], reduce: str) -> 
             assert_weights(rank, other, ran["tolerance"])
 
 
+@pytest.mark.parametrize("title", [t for t in CASES if " of " in t])
+def test_reductions_entry_by_entry(ran: dict[str, Any], title: str) -> None:
+    reduce, _, of, *_ = title.split()
+    weights = parallel.compared(SIZES, ran["n"], reduce, of)
+    other = parallel.single(SIZES)[1]
+    for rank in ran[title]:
+        assert_weights(rank, weights, ran["tolerance"])
+        with pytest.raises(AssertionError):
+            assert_weights(rank, other, ran["tolerance"])
+
+
 @pytest.mark.parametrize(("title", "every"), [("local", 3), ("neighbour", 1)])
 def test_averaging_parameters(ran: dict[str, Any], title: str, every: int) -> None:
     expected = parallel.averaged([8], ran["n"], every, title == "neighbour")
@@ -127,7 +146,7 @@ def test_half_precision_is_near_and_not_equal(ran: dict[str, Any]) -> None:
 def test_no_rank_is_left_behind(ran: dict[str, Any]) -> None:
     """All ranks hold the same parameters after every exact case."""
     for title in CASES:
-        if title.startswith(("exact", "mean", "sum")):
+        if title.startswith(("exact", "mean", "sum", "max", "median")):
             first = ran[title][0]["weights"]
             for rank in ran[title][1:]:
                 assert_weights(rank, {k: np.array(v) for k, v in first.items()}, ran["tolerance"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,13 @@ from dualml.aggregation import STRATEGIES, Ring, Schedule, Transfer, strategy
 from dualml.aggregation.asynchronous import staleness
 from dualml.aggregation.buckets import layout
 from dualml.aggregation.compress import TopK, sum_half
+from dualml.aggregation.layers import cut_layers, layer_sizes
+from dualml.aggregation.schedule import stages_of
 from dualml.aggregation.slow import Slow
 from dualml.aggregation.times import Times, share, split
 from dualml.communicator.parts import parts_of, start_of
 from dualml.communicator.place import per_machine
-from dualml.errors import TrialError, UserError
+from dualml.errors import CommunicationError, TrialError, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.experiment.exact import inexact, single_of
@@ -73,6 +75,75 @@ def test_every_schedule_leaves_the_sum_on_every_rank(name: str, n: int, length: 
     if name == "all_gather":  # its one step is shown as messages of the vectors themselves
         return
     np.testing.assert_allclose(state, np.tile(vectors.sum(axis=0), (n, 1)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=8), n=st.integers(2, 9))
+def test_a_ring_of_whole_layers(sizes: list[int], n: int) -> None:
+    """It leaves the sum, cuts no layer, and sends what its closed forms say."""
+    ring, length = Ring(tuple(sizes)), sum(sizes)
+    schedule = ring.schedule(n)
+    check(schedule)
+    ends = {0, *np.cumsum(sizes).tolist()}
+    assert set(schedule.bounds) <= ends
+    assert len(schedule.bounds) == n + 1
+    vectors = np.arange(n * length, dtype=float).reshape(n, length)
+    np.testing.assert_allclose(carried_out(schedule, vectors), np.tile(vectors.sum(axis=0), (n, 1)))
+    sent = [schedule.sent(rank, length) for rank in range(n)]
+    received = [schedule.received(rank, length) for rank in range(n)]
+    assert ring.busiest(n, length) == max(sent) == max(received)
+    counted, closed = stages_of(schedule, length), ring.stages(n, length)
+    as_seconds = [s.times * (s.messages + s.bytes) for s in closed]
+    assert sum(as_seconds) == sum(s.messages + s.bytes for s in counted)
+    assert sum(s.times * s.total for s in closed) == sum(s.total for s in counted)
+    assert sum(s.times * s.added for s in closed) == sum(s.added for s in counted)
+
+
+def test_no_other_cut_has_a_smaller_largest_chunk() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        sizes, n = draw.integers(0, 20, draw.integers(1, 8)).tolist(), int(draw.integers(2, 5))
+        ends = [0, *np.cumsum(sizes).tolist()]
+        cuts = combinations_with_replacement(ends, n - 1)
+        best = min(max(b - a for a, b in pairwise([0, *cut, ends[-1]])) for cut in cuts)
+        assert max(b - a for a, b in pairwise(cut_layers(sizes, n))) == best
+
+
+def test_layers_of_lenet_on_a_ring_of_two_and_four() -> None:
+    from dualml.model import model
+
+    shapes = model("lenet").parameters()
+    sizes = layer_sizes(list(shapes), shapes)
+    assert sum(sizes) == sum(math.prod(shape) for shape in shapes.values())
+    assert len(sizes) == 4
+    for n in (2, 4):
+        largest = max(b - a for a, b in pairwise(cut_layers(sizes, n)))
+        assert largest > sum(sizes) / n  # what the equal cut would send at a time
+        assert largest >= max(sizes)
+
+
+def test_chunks_are_cut_for_one_length_alone() -> None:
+    with pytest.raises(CommunicationError, match="chunks of 8 elements cannot cut a vector of 9"):
+        Ring((3, 5)).schedule(2).sent(0, 9)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"reduce": "median"}, "strategy = all_gather"),
+        ({"reduce": "max", "strategy": "ring"}, "strategy = all_reduce or all_gather"),
+        ({"reduce": "max", "strategy": "native"}, "no sum, which native makes"),
+        ({"reduce": "max", "compress": "fp16"}, "leave out compress = fp16"),
+        ({"reduce": "max", "overlap": True}, "leave out of, compress, reduce = max"),
+        ({"cut": "layers"}, "all_reduce has none: set strategy = ring"),
+        ({"cut": "layers", "strategy": "tree"}, "tree has none"),
+    ],
+)
+def test_reductions_and_cuts_that_cannot_be(keys: dict, words: str) -> None:
+    from dualml.aggregation.settings import Aggregation
+
+    with pytest.raises((UserError, ValueError), match=words):
+        Aggregation(**keys)
 
 
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 2), (6, 3), (8, 2), (8, 4), (12, 3)])
@@ -327,6 +398,11 @@ def arm(**more: object) -> Arm:
     ({"aggregation": {"strategy": "parameter_server_async"}}, "asynchronous"),
     ({"aggregation": {"compress": "fp16"}}, "compressed"),
     ({"aggregation": {"reduce": "sum"}}, "sum"),
+    ({"aggregation": {"reduce": "max"}}, "max"),
+    ({"aggregation": {"reduce": "median", "strategy": "all_gather", "of": "parameters",
+                      "every": 4}}, "median"),
+    ({"aggregation": {"reduce": "sum", "of": "parameters", "every": 4}}, "sum"),
+    ({"aggregation": {"strategy": "ring", "cut": "layers"}}, None),
     ({"aggregation": {"reduce": "mean"}}, None),
     ({"aggregation": {"reduce": "mean"}, "batch_size": 50}, "uneven"),
 ])  # fmt: skip

@@ -53,7 +53,7 @@ def run(lab: Path, out: Path, *words: object) -> tuple[int, list[dict[str, Any]]
 
 
 STAR = "arms.star."
-SUM = f"{STAR}aggregation.reduce=sum"
+MEDIAN = f"{STAR}aggregation.reduce=median"
 OF = f"{STAR}aggregation.of=parameters"
 
 
@@ -74,7 +74,8 @@ OF = f"{STAR}aggregation.of=parameters"
     (["--set", f"{STAR}aggregation.bucket_bytes=1.5"], "valid integer"),
     (["--set", f"{STAR}aggregation.strategy=rnig"], "'rnig'; did you mean 'ring'"),
     (["--set", f"{STAR}aggregation.strategy=neighbour"], "set of = parameters"),
-    (["--set", OF, "--set", SUM], "a sum of parameters means nothing"),
+    (["--set", OF, "--set", MEDIAN], "set strategy = all_gather"),
+    (["--set", f"{STAR}aggregation.cut=layers"], "cut = layers cuts the chunks of a ring"),
     (["--set", f"{STAR}aggregation.every=4"], "every = 4 needs of = parameters"),
     (["--set", OF, "--set", f"{STAR}aggregation.compress=topk"], "is for gradients"),
     (["--set", f"{STAR}slow.rank=2"], "slow.rank = 2, but world_size is 2"),

@@ -37,6 +37,13 @@ class Rule:
 
 #: In the order in which they are asked: the first that applies.
 RULES = {
+    "sum_parameters": Rule(lambda a: a.reduce == "sum" and a.of == "parameters",
+                           ("aggregation.reduce",), {"reduce": "weighted"}),
+    "max": Rule(lambda a: a.reduce == "max", ("aggregation.reduce", "aggregation.strategy"),
+                {"reduce": "weighted"}),
+    "median": Rule(lambda a: a.reduce == "median", ("aggregation.reduce", "aggregation.strategy"),
+                   {"reduce": "weighted"}),
+    "layers": Rule(lambda a: a.cut == "layers", ("aggregation.cut",), {"cut": "equal"}),
     "sum": Rule(lambda a: a.reduce == "sum", ("aggregation.reduce", "optimizer.lr"),
                 {"reduce": "weighted"}),
     "uneven": Rule(lambda a: a.reduce == "mean", ("aggregation.reduce",), {"reduce": "weighted"}),

@@ -25,6 +25,11 @@ COMBINE: dict[str, tuple[str, ...]] = {
     "weighted": (_PART, r"g_t = \sum_{r=0}^{n-1} \frac{b_r}{B} \, g_{t,r}"),
     "mean": (_PART, r"g_t = \frac{1}{n} \sum_{r=0}^{n-1} g_{t,r}"),
     "sum": (_PART, r"g_t = \sum_{r=0}^{n-1} g_{t,r}", r"\hat{\eta} = n \, \eta"),
+    "max": (_PART, r"g_t = \max_r \, g_{t,r}"),
+    "median": (_PART, r"g_t = \operatorname{med}_r \, g_{t,r}"),
+    "sum_parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \sum_{s=0}^{n-1} \theta_{t,s}"),
+    "max_parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \max_s \, \theta_{t,s}"),
+    "median_parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \operatorname{med}_s \, \theta_{t,s}"),
     "parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \sum_{s=0}^{n-1} \frac{b_s}{B} \theta_{t,s}"),
     "neighbour": (
         _LOCAL,
@@ -91,7 +96,10 @@ def _way(run: Run, arm: str) -> str:
         return "asynchronous" if s.strategy == ASYNCHRONOUS else s.strategy
     if s.compress in COMBINE:
         return s.compress
-    return "parameters" if s.of == "parameters" else s.reduce
+    own = "parameters" if s.of == "parameters" else ""
+    if s.reduce in ("sum", "max", "median"):
+        return "_".join(filter(None, (s.reduce, own)))
+    return own or s.reduce
 
 
 def strategies(run: Run, words: Words) -> Iterator[Block]:
