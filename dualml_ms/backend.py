@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Backend, Grouping, Metered, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.methods.driven import Driving, MethodTraining
+from dualml.split.devices import check_present
 from dualml.split.remote import RemoteCalls
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.memory import peak
 from dualml_ms.parallel import MindSporeParallel
-from dualml_ms.split import MindSporeStage
+from dualml_ms.split import MindSporePlacedStage, MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging, Metered, Driving):
+class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -53,6 +54,17 @@ class MindSporeBackend(Backend, Grouping, Staging, Metered, Driving):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> MindSporeStage:
         return MindSporeStage(segments, recipe, first=first, last=last)
+
+    def placed_stage(
+        self,
+        segments: Sequence[Segment],
+        recipe: Recipe,
+        devices: Sequence[str],
+        comm: Communicator,
+    ) -> MindSporePlacedStage:
+        why = "a MindSpore process drives one accelerator, so that it has no second one to place on"
+        check_present(devices, {}, dict.fromkeys(("cuda", "ascend"), why))
+        return MindSporePlacedStage(segments, recipe, first=True, last=True)
 
     def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
         from dualml_ms.methods import method

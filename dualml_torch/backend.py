@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.backend import Array, Backend, Grouping, Metered, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
 from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
+from dualml_torch.devices import TorchPlacedStage
 from dualml_torch.environment import environment, resolve_device
 from dualml_torch.memory import peak
 from dualml_torch.parallel import TorchParallel
 from dualml_torch.split import TorchStage
 
 
-class TorchBackend(Backend, Grouping, Staging, RemoteCalls, Driving, Metered):
+class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Metered):
     """See `dualml.backend.Backend`.
 
     Args:
@@ -59,6 +60,15 @@ class TorchBackend(Backend, Grouping, Staging, RemoteCalls, Driving, Metered):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> TorchStage:
         return TorchStage(segments, recipe, self.device, first=first)
+
+    def placed_stage(
+        self,
+        segments: Sequence[Segment],
+        recipe: Recipe,
+        devices: Sequence[str],
+        comm: Communicator,
+    ) -> TorchPlacedStage:
+        return TorchPlacedStage(segments, recipe, devices, comm)
 
     def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
         from dualml_torch.methods import method

@@ -11,7 +11,8 @@ import torch
 def finite(parameters: Iterable[torch.Tensor]) -> bool:
     """Whether all numbers of all their gradients are; one synchronisation."""
     each = [p.grad.isfinite().all() for p in parameters if p.grad is not None]
-    return not each or bool(torch.stack(each).all())
+    there = [one.to(each[0].device) for one in each]  # stages may lie on several devices
+    return not each or bool(torch.stack(there).all())
 
 
 @torch.no_grad()

@@ -38,22 +38,30 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
     Args:
         segments: the layers of this rank, stage by stage.
         first: whether segment 0 takes the samples.
+        devices: of each segment, where they lie on several.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], recipe: Recipe, device: torch.device, *, first: bool
+        self,
+        segments: Sequence[Segment],
+        recipe: Recipe,
+        device: torch.device,
+        *,
+        first: bool,
+        devices: Sequence[torch.device] = (),
     ) -> None:
         self.recipe, self.device, self.first = recipe, device, first
         self.criterion = LOSSES[recipe.loss]
         self.lower, kind = recipe.precision.lower, LOWER.get(recipe.precision.type)
         self.type = kind or torch.float32
         self.parts, self.parameters = list[Part](), dict[str, torch.nn.Parameter]()
-        for segment in segments:
+        self.places = list(devices) or [device] * len(segments)
+        for segment, place in zip(segments, self.places, strict=True):
             if segment.layers == recipe.spec.layers:
                 part: Part = Network(recipe.spec, recipe.precision.type, recipe.recompute)
             else:
                 part = Part(segment.layers, kind, self.parameters, recipe.recompute)
-            self.parts.append(part.to(device))
+            self.parts.append(part.to(place))
             self.parameters |= part.canonical()
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
@@ -124,21 +132,29 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
         """Leaves of the graph and its ends."""
         if not (self.first and segment == 0):
             values = tuple(value.detach().requires_grad_() for value in values)
-        part, own = self.parts[segment], self._masks(masks)
-        call = part if not isinstance(part, Network) else part.stack
+        part, own = self.parts[segment], self._masks(masks, segment)
         if not self.measuring:
-            outputs = call(values, own)
+            outputs = self.compute(segment, micro, values, own)
         else:
             sizes = self.bytes.setdefault((segment, micro), {})
             there = (*self.parameters.values(), *part.buffers())
             with keeping(sizes, {memory_of(t) for t in there}):
-                outputs = call(values, own)
+                outputs = self.compute(segment, micro, values, own)
         if labels is not None:
             outputs = (self.criterion(outputs[-1].float(), labels),)
         return values, outputs
 
-    def _masks(self, masks: Sequence[Array]) -> list[torch.Tensor]:
-        return [torch.from_numpy(mask).to(self.device) for mask in masks]
+    def compute(
+        self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
+    ) -> Values:
+        """The stack after a segment's layers, with its graph."""
+        part = self.parts[segment]
+        call = part if not isinstance(part, Network) else part.stack
+        outputs: Values = call(values, masks)
+        return outputs
+
+    def _masks(self, masks: Sequence[Array], segment: int = -1) -> list[torch.Tensor]:
+        return [torch.from_numpy(mask).to(self.places[segment]) for mask in masks]
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
         inputs, outputs = self.kept.pop((segment, micro))

@@ -17,6 +17,8 @@ from dualml.backend.ability import NativeParallel as NativeParallel
 from dualml.backend.ability import Observable as Observable
 from dualml.backend.ability import Overlapping as Overlapping
 from dualml.backend.ability import Pieces as Pieces
+from dualml.backend.ability import PlacedStage as PlacedStage
+from dualml.backend.ability import Placing as Placing
 from dualml.backend.ability import Recomputing as Recomputing
 from dualml.backend.ability import Regathering as Regathering
 from dualml.backend.ability import Replicable as Replicable

@@ -263,6 +263,54 @@ class Staging(Ability):
         """
 
 
+class Placing(Ability):
+    """Puts the stages of a model on several devices of one process."""
+
+    does = "put the stages of a model on several devices of one process"
+
+    @abstractmethod
+    def placed_stage(
+        self,
+        segments: Sequence[Segment],
+        recipe: Recipe,
+        devices: Sequence[str],
+        comm: Communicator,
+    ) -> PlacedStage:
+        """Make all stages of a model, each on its device.
+
+        Args:
+            segments: one of each stage.
+            recipe: of the whole model; the weights come with `Stage.load`.
+            devices: of each segment, by the names of `dualml.split.devices`.
+            comm: of the processes that each have the whole model.
+
+        Raises:
+            Unsupported: a device that is not there, or that this framework cannot have here.
+        """
+
+
+class PlacedStage(Ability):
+    """A `Stage` whose segments lie on several devices of its process.
+
+    Attributes:
+        transfers_by: the call that moves a value from device to device, for the records.
+        sums_by: the framework's wrapper that adds up the gradients of several processes in the
+            backward pass of the last micro-batch; empty where the caller adds them up.
+    """
+
+    does = "move values between devices of one process"
+    transfers_by: str
+    sums_by: str = ""
+
+    @abstractmethod
+    def transfer(self, x: Tensor, segment: int) -> Tensor:
+        """Copy a value to the device of a segment."""
+
+    def expect_last(self, micro: int) -> None:
+        """Take notice, before an update, of its last micro-batch with samples; -1: there is none,
+        and the gradients of this process are zero."""
+
+
 class Metered(Ability):
     """Tells how much of the device's memory is given out."""
 

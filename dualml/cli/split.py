@@ -152,6 +152,12 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
                   what=words(f"split.{link['what']}"), n=link["messages"],
                   size=quantity(link["nbytes"]))
         )  # fmt: skip
+    for moved in described.get("transfers", ()):
+        print_text(
+            words("split.transfer", rank=moved["rank"], source=moved["source"],
+                  target=moved["target"], what=words(f"split.{moved['what']}"),
+                  n=moved["messages"], size=quantity(moved["nbytes"]))
+        )  # fmt: skip
     for each in described["meetings"]:
         print_text(
             words("split.collective", ranks=", ".join(map(str, each["ranks"])),
@@ -175,5 +181,6 @@ def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
     stages = []
     for stage in rank["stages"]:
         layers = [f"{n} [{parts[n]}]" if n in parts else n for n in plan.stages[stage]]
-        stages.append(f"{stage}: {' '.join(layers)}")
+        on = f" ({plan.devices[stage]})" if plan.devices else ""
+        stages.append(f"{stage}{on}: {' '.join(layers)}")
     return "; ".join(stages)

@@ -188,8 +188,9 @@ class Arm(Strict):
     def _split_fits(self) -> Arm:
         if self.split is None:
             return self
-        if self.world_size == 1:
-            raise UserError("split needs world_size >= 2: one rank has the whole model")
+        if self.world_size == 1 and self.split.engine != "devices":
+            raise UserError("split needs world_size >= 2: one rank has the whole model; several "
+                            'devices of one process are engine = "devices"')  # fmt: skip
         if self.kind != "train" or self.partition or self.aggregation != Aggregation():
             raise UserError("split is for training, and combines the ranks itself; leave out kind, "
                             "partition and aggregation")  # fmt: skip

@@ -33,7 +33,7 @@ def inexact(arm: Arm, samples: int) -> str | None:
     if arm.zero_lower:
         return "precision"
     plain = arm.recompute == "none" and arm.offload is None
-    if arm.world_size == 1 and arm.plan_precision.lower and plain:
+    if arm.world_size == 1 and arm.plan_precision.lower and plain and arm.split is None:
         return "precision"
     s = arm.aggregation
     if arm.split is not None:
@@ -71,7 +71,7 @@ def single_of(name: str, contrast: Contrast) -> str | None:
 
     def plain(other: str) -> bool:
         decided = contrast.decisions[other]
-        return decided["world_size"] == 1 and not decided["method"]
+        return decided["world_size"] == 1 and not decided["method"] and "split" in decided
 
     return keeping(contrast.partners(name, vary=HOW, where=plain), contrast)
 
@@ -82,7 +82,7 @@ def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
 
     def own(other: str) -> bool:
         decided = contrast.decisions[other]
-        alone = decided["world_size"] == 1 and not decided["method"]
+        alone = decided["world_size"] == 1 and not decided["method"] and "split" in decided
         return alone and decided["precision"] == precision
 
     vary = (*HOW, "precision", "loss_scale")
@@ -106,7 +106,7 @@ def against(name: str, contrast: Contrast) -> str | None:
     one that computes activations again against one that keeps them, one in a lower precision
     against the same in float32; None without one."""
     own = contrast.decisions[name]
-    if own["world_size"] != 1 or own["method"]:
+    if own["world_size"] != 1 or own["method"] or "split" not in own:  # a table is flat
         return single_of(name, contrast)
     if "offload" not in own:
         return contrast.partner(

@@ -85,8 +85,9 @@ def check_zero(
 def check_replicas(split: Split) -> None:
     """Raises `UserError` for a split without ranks that have the same parameters, or whose ranks
     update them on their own."""
-    if split.engine == "rpc" or split.arrival == "asynchronous":
-        what = "engine = rpc" if split.engine == "rpc" else "arrival = asynchronous"
+    if split.engine != "messages" or split.arrival == "asynchronous":
+        asynchronous = split.engine == "messages"
+        what = "arrival = asynchronous" if asynchronous else f"engine = {split.engine}"
         raise UserError(
             f"zero = 1 shares out an update that replicas make together; leave out {what}"
         )

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dualml.errors import UserError, nearest
 from dualml.model.spec import ModelSpec
+from dualml.split.devices import canonical_names
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
 from dualml.strict import Strict
@@ -44,6 +45,10 @@ class Split(Strict):
     rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a parameter
     server and the trainer, rank 1, drives. ``schedule`` is ``gpipe``: the micro-batches go forward
     in a pipeline, then backward together.
+
+    ``engine = "devices"``: one process has all stages, each on one of its ``devices`` (``cpu:0``
+    and ``cpu:1``, which are logical, or ``cuda:0``, …); ``place`` gives each stage the position of
+    its device in that list. ``data`` processes may each have the whole model so.
     """
 
     stages: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -61,7 +66,8 @@ class Split(Strict):
     data: Count = 1
     trainers: Count = 1
     arrival: Literal["synchronous", "asynchronous"] = "synchronous"
-    engine: Literal["messages", "rpc"] = "messages"
+    engine: Literal["messages", "rpc", "devices"] = "messages"
+    devices: list[str] = []
 
     @field_validator("schedule")
     @classmethod
@@ -69,6 +75,43 @@ class Split(Strict):
         if value not in SCHEDULES:
             raise UserError(f"unknown schedule {value!r}{nearest(value, SCHEDULES)}")
         return value
+
+    @field_validator("devices")
+    @classmethod
+    def _devices_are_names(cls, value: list[str]) -> list[str]:
+        return canonical_names(value)
+
+    @model_validator(mode="after")
+    def _devices_fit(self) -> Split:
+        if self.engine != "devices":
+            if self.devices:
+                raise UserError(
+                    "split.devices names devices of one process; that needs engine = "
+                    f'"devices"; received engine = "{self.engine}"'
+                )
+            return self
+        if len(self.devices) < 2:
+            raise UserError(
+                'engine = "devices" needs two or more in split.devices, as in devices = ["cpu:0", '
+                f'"cpu:1"]; received {self.devices}'
+            )
+        alone = {"tensor": 1, "context": 1, "trainers": 1, "sequence": False, "grid": []}
+        for key, value in alone.items():
+            if getattr(self, key) != value:
+                raise UserError(
+                    f"engine = devices has all stages in one process; leave out split.{key}, or "
+                    "use engine = messages"
+                )
+        if "schedule" in self.model_fields_set and self.schedule not in ("naive", "gpipe"):
+            raise UserError(
+                f"engine = devices takes schedule = naive or gpipe; received {self.schedule}"
+            )
+        if self.data > 1 and self.schedule == "gpipe" and self.micro_batches > 1:
+            raise UserError(
+                "engine = devices with data >= 2 adds up gradients in the backward pass of the "
+                "last micro-batch; use schedule = naive"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> Split:
@@ -99,6 +142,9 @@ class Split(Strict):
     ) -> SplitPlan:
         """Raises `UserError` for a split that this model, or this number of ranks, cannot have."""
         stages, schedule = self.stages, self.schedule
+        if self.engine == "devices":
+            stages = stages or (0 if self.cut or self.place else len(self.devices))
+            schedule = schedule if "schedule" in self.model_fields_set else "naive"
         if self.engine == "rpc":
             schedule = "gpipe"  # of one micro-batch all are the same
             stages = stages or (0 if self.cut or self.place else 2)
@@ -121,6 +167,7 @@ class Split(Strict):
             sequence=self.sequence,
             regather=self.regather,
             context=self.context,
+            devices=self.devices,
         )
 
     def describe(self) -> dict[str, Any]:

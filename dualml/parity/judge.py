@@ -70,7 +70,8 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
     own = lowered(experiment, kept)
     several = any(
         a.kind == "train" and any(
-            (a.world_size > 1, a.method, a.plan_precision.lower, a.recompute != "none", a.offload)
+            (a.world_size > 1, a.method, a.plan_precision.lower, a.recompute != "none", a.offload,
+             a.split)
         )
         for a in experiment.arms.values()
     )  # fmt: skip

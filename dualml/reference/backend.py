@@ -10,16 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml import machine
-from dualml.backend import Array, Backend, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Placing, Recipe, Segment, Staging
+from dualml.communicator import Communicator
 from dualml.errors import UserError
 from dualml.reference.parallel import NumpyParallel
-from dualml.reference.split import NumpyStage
+from dualml.reference.split import NumpyPlacedStage, NumpyStage
+from dualml.split.devices import check_present
 from dualml.split.remote import RemoteCalls
 
 VARIABLES = tuple(machine.thread_variables(1))
 
 
-class NumpyBackend(Backend, Staging):
+class NumpyBackend(Backend, Staging, Placing):
     """See `dualml.backend.Backend`.
 
     Raises:
@@ -57,6 +59,16 @@ class NumpyBackend(Backend, Staging):
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> NumpyStage:
         return NumpyStage(segments, recipe, first=first)
+
+    def placed_stage(
+        self,
+        segments: Sequence[Segment],
+        recipe: Recipe,
+        devices: Sequence[str],
+        comm: Communicator,
+    ) -> NumpyPlacedStage:
+        check_present(devices, {}, dict.fromkeys(("cuda", "ascend"), "NumPy drives the CPU only"))
+        return NumpyPlacedStage(segments, recipe, first=True)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(losses, np.float64)

@@ -13,6 +13,7 @@ from dualml.backend import (
     Attending,
     Memory,
     MixedStage,
+    PlacedStage,
     Recipe,
     Recomputing,
     Regathering,
@@ -229,3 +230,12 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing, Attending, 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.own = copies(weights)
         self._state = {slot: copies(named) for slot, named in state.items()}
+
+
+class NumpyPlacedStage(NumpyStage, PlacedStage):
+    """All stages of a model on logical devices: what goes from one to another is copied."""
+
+    transfers_by = "numpy.ndarray.copy"
+
+    def transfer(self, x: Array, segment: int) -> Array:
+        return x.copy()

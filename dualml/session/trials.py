@@ -311,7 +311,7 @@ class Session:
         values = {field: result[field] for field in COPIED if field in result}
         if arm.world_size > 1 or arm.cores:
             values["threads"] = environment.get("threads")
-        if arm.world_size > 1:
+        if arm.world_size > 1 or arm.split is not None:
             values |= ranks_of(self.folder.trial_folder(key), self.plan, name)
             values["world_size"] = result.get("world_size", 1)
         if spent := values.get("spent"):

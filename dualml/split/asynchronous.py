@@ -16,6 +16,7 @@ import numpy as np
 from dualml.backend.stage import Arrays, Tensor
 from dualml.seeds import generator
 from dualml.split.executor import Executor, Index
+from dualml.split.placed import PlacedExecutor
 from dualml.split.schedule import backward, forward
 
 
@@ -71,6 +72,8 @@ class Asynchronous(Executor):
         super().load(weights, state, step * self.plan.trainers)
 
 
-def executor_class(arrival: str) -> type[Executor]:
-    """The executor of a split's ``arrival``."""
+def executor_class(arrival: str, engine: str = "messages") -> type[Executor]:
+    """The executor of a split's ``arrival`` and ``engine``."""
+    if engine == "devices":
+        return PlacedExecutor
     return Asynchronous if arrival == "asynchronous" else Executor

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.split.devices import shift_devices
 from dualml.split.order import needs
 from dualml.split.plan import SplitPlan
 from dualml.split.schedule import Action, Kind
@@ -114,7 +115,8 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
         "bubble_low": float(low),
         "bubble_high": float(high),
         "bubble_passes": float(np.median([replayed(plan, ranks, step) for step in steps])),
-        "links": links(plan, ranks, steps),
+        "links": [] if plan.devices else links(plan, ranks, steps),
+        **({"transfers": transfers(plan, ranks, steps)} if plan.devices else {}),
         "updates": len(steps),
     }
 
@@ -189,4 +191,26 @@ def links(
     return [
         {"source": a, "target": b, "bytes": total / n, "messages": count / n}
         for (a, b), (total, count) in sorted(sent.items())
+    ]
+
+
+def transfers(
+    plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Count the bytes and values that an update moves between the devices of each process, as they
+    were moved."""
+    moved: dict[tuple[int, str, str], list[float]] = {}
+    for rank, events in enumerate(ranks):
+        devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])
+        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
+        for i in np.flatnonzero(chosen):
+            stage = int(events["stage"][i])
+            other = stage + (-1 if events["backward"][i] else 1)
+            total = moved.setdefault((rank, devices[stage], devices[other]), [0.0, 0.0])
+            total[0] += events["bytes"][i]
+            total[1] += 1
+    n = len(steps)
+    return [
+        {"rank": rank, "source": a, "target": b, "bytes": total / n, "messages": count / n}
+        for (rank, a, b), (total, count) in sorted(moved.items())
     ]

@@ -13,6 +13,7 @@ from dualml.errors import UserError
 from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import held_lower
 from dualml.split import positions, vertical
+from dualml.split.devices import place_stages
 from dualml.split.horizontal import Item, Shard
 from dualml.split.mesh import Mesh
 from dualml.split.order import validate
@@ -44,11 +45,13 @@ class SplitPlan:
         micro_batches: parts of the batch of a replica.
         trainers: ranks that share the stages placed on pipeline rank 1: micro-batch i is worked on
             by number i mod ``trainers``.
-        engine: ``messages`` between the stages, or ``rpc``: one rank, the `driver`, calls them all.
+        engine: ``messages`` between the stages, or ``rpc``: one rank, the `driver`, calls them all;
+            or ``devices``: each rank has all stages, on devices of its process.
         shared: how the ranks of a tensor parallel group share out the positions of a text, a key of
             `positions.SHARED`; empty: each has all. By ``context`` they share no layers.
         regather: whether what all positions were collected for is kept as one's own alone, and
             collected again for the backward pass.
+        devices: stage → device of the first replica, where the engine is ``devices``.
     """
 
     spec: ModelSpec
@@ -63,6 +66,7 @@ class SplitPlan:
     engine: str = "messages"
     shared: str = ""
     regather: bool = False
+    devices: tuple[str, ...] = ()
 
     @property
     def stages(self) -> list[list[str]]:
@@ -107,6 +111,10 @@ class SplitPlan:
         """The row of the grid that a rank executes; trainers share one."""
         place = self.mesh.coordinates(rank)[1]
         return min(place, 1) if self.trainers > 1 else place
+
+    def crosses(self, stage: int, other: int) -> bool:
+        """Whether two stages of one process lie on different devices."""
+        return bool(self.devices) and self.devices[stage] != self.devices[other]
 
     def program(self, rank: int) -> list[Action]:
         """What a rank does in an update, in order."""
@@ -206,6 +214,7 @@ def split_plan(
     sequence: bool = False,
     regather: bool = False,
     context: int = 1,
+    devices: Sequence[str] = (),
 ) -> SplitPlan:
     """The plan of a split over ``world_size`` ranks.
 
@@ -222,11 +231,12 @@ def split_plan(
         micro_batches: parts of the batch of a replica.
         layers: layer → ``column``, ``row`` or ``whole``; by default all pairs of layers.
         trainers: ranks that share the second stage, beside a parameter server.
-        engine: ``messages``, or ``rpc``: one rank calls the stages.
+        engine: ``messages``, or ``rpc``: one rank calls the stages, or ``devices``: each has all.
         sequence: whether the ranks of ``tensor`` share out positions where they share no layer.
         regather: whether they keep no more than their own positions of what goes into those layers,
             and collect it a second time.
         context: ranks that share out positions and no layer; they stand in the mesh as ``tensor``.
+        devices: of one process, for the engine of that name; ``place`` counts in them.
 
     Raises:
         UserError: numbers that do not fit, places where no cut can be, a schedule that deadlocks.
@@ -245,6 +255,11 @@ def split_plan(
             f"trainers = {trainers} with one server are {1 + trainers} ranks, without data and "
             f"tensor; received world_size = {world_size}, data = {data}, tensor = {tensor}"
         )
+    if engine == "devices" and pipeline > 1:
+        raise UserError(
+            f"engine = devices has all stages in each process: world_size must be data = {data}; "
+            f"received {world_size}"
+        )
     count = stages or len(cut) + 1 if cut else stages or len(place) or rows
     if cut and len(cut) != count - 1:
         raise UserError(f"stages = {count} needs {count - 1} cuts; received {list(cut)}")
@@ -252,6 +267,9 @@ def split_plan(
         vertical.check(spec, cut)
     elif count > 1:  # one stage needs no cut, and a plan that is read back has no times
         cut = vertical.balanced(spec, count, vertical.weights_of(spec, balance, times))
+    on: tuple[str, ...] = ()
+    if engine == "devices":
+        on, place = place_stages(devices, place, count), (0,) * count
     if engine == "rpc" and not place:
         place = placed(count, world_size)
     owners = tuple(place) or tuple(stage % rows for stage in range(count))
@@ -276,7 +294,7 @@ def split_plan(
     given = tuple(tuple(row) for row in grid)
     plan = SplitPlan(
         spec, Mesh(data, pipeline, tensor), tuple(cut), owners, styles,
-        "grid" if given else schedule, micro_batches, trainers, given, engine, shared, regather,
+        "grid" if given else schedule, micro_batches, trainers, given, engine, shared, regather, on,
     )  # fmt: skip
     validate(plan.grid)
     check_tied(plan)
@@ -288,6 +306,16 @@ def split_plan(
 def check_tied(plan: SplitPlan) -> None:
     """Raises `UserError` where nobody would add up what stages find for a parameter they share."""
     if not plan.tied or (plan.engine == "messages" and plan.trainers == 1):
+        return
+    if plan.engine == "devices":
+        for name, stages in plan.tied.items():
+            there = [plan.devices[stage] for stage in stages]
+            if len(set(there)) > 1:
+                raise UserError(
+                    f"{name} is of layers in stages on {' and '.join(there)}, and a parameter lies "
+                    "on one device: place those stages on the same device, or untie the layers "
+                    "(sizes.tied = false)"
+                )
         return
     (name, stages), *_ = plan.tied.items()
     given = "engine = rpc" if plan.engine == "rpc" else f"trainers = {plan.trainers}"

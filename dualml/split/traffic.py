@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.backend import Segment
+from dualml.split.devices import shift_devices
 from dualml.split.horizontal import ConjugatePair, Ring
 from dualml.split.plan import SplitPlan
 from dualml.split.ring import keys_and_values
@@ -87,6 +88,35 @@ def _called(plan: SplitPlan, batch: int) -> Iterator[Message]:
                 yield driver, there, "gradients", out, stage
             if below:
                 yield there, driver, "gradients", into, stage - 1
+
+
+def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[dict[str, Any]]:
+    """Count what moves between the devices of each process in an update of ``batch`` samples.
+
+    Args:
+        lower: whether the model is trained in a lower precision.
+    """
+    messages, sizes = Counter[tuple[int, str, str, str]](), Counter[tuple[int, str, str, str]]()
+    for rank in range(plan.world_size if plan.devices else 0):
+        data = plan.mesh.coordinates(rank)[0]
+        devices = shift_devices(plan.devices, data)
+        for replica, _, _, size in plan.micro(batch):
+            for stage in range(len(plan.stages) - 1):
+                if replica != data or not size or not plan.crosses(stage, stage + 1):
+                    continue
+                elements, low = size * plan.boundary(stage), lower and plan.lower(stage)
+                below, above = devices[stage : stage + 2]
+                for key in (
+                    (rank, below, above, "activations"),
+                    (rank, above, below, "gradients"),
+                ):
+                    messages[key] += 1
+                    sizes[key] += elements * (LOWER if low else FLOAT)
+    names = ("rank", "source", "target", "what")
+    return [
+        {**dict(zip(names, key, strict=True)), "messages": messages[key], "nbytes": sizes[key]}
+        for key in sorted(messages)
+    ]
 
 
 def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Collective]:
@@ -193,6 +223,8 @@ def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, A
         "batch": batch, "ranks": ranks,
         **({"engine": "rpc", "driver": plan.driver} if plan.engine == "rpc" else {}),
         **({"shared": plan.shared} if plan.shared else {}),
+        **({"engine": plan.engine, "devices": list(plan.devices),
+            "transfers": transfers(plan, batch, lower=lower)} if plan.devices else {}),
         "links": [vars(link) for link in links(plan, batch, lower=lower)],
         "meetings": [{**vars(c), "ranks": list(c.ranks)}
                      for c in collectives(plan, batch, lower=lower)],

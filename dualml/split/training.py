@@ -20,6 +20,7 @@ from dualml.backend import (
     Memory,
     Mixed,
     MixedStage,
+    Placing,
     Recipe,
     Recomputing,
     Regathering,
@@ -33,6 +34,7 @@ from dualml.backend import (
 from dualml.backend.stage import Sliced
 from dualml.communicator import Communicator, How
 from dualml.errors import Unsupported
+from dualml.split.devices import shift_devices
 from dualml.split.executor import Executor
 from dualml.split.horizontal import ConjugatePair
 from dualml.split.pieces import joined, share, whole
@@ -65,7 +67,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         stage: Stage | None = None,
     ) -> None:
         self.backend, self.plan, self.comm = backend, plan, comm
-        self.stage = stage or stage_of(backend, plan, comm.rank, recipe)
+        self.stage = stage or stage_of(backend, plan, comm.rank, recipe, comm)
         self.x, self.y = recipe.x, recipe.y
         self.executor = executor(plan, comm, self.stage)
         self.shapes = plan.spec.parameters()
@@ -220,15 +222,30 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         self.executor.load(loaded, self.executor.state(), self.made(self.now))
 
 
-def stage_of(backend: Backend, plan: SplitPlan, rank: int, recipe: Recipe) -> Stage:
+def stage_of(
+    backend: Backend,
+    plan: SplitPlan,
+    rank: int,
+    recipe: Recipe,
+    comm: Communicator | None = None,
+) -> Stage:
     """What a rank has of the model.
+
+    Args:
+        comm: of all ranks, which stages on several devices of a process need.
 
     Raises:
         Unsupported: this backend trains no parts of models, or none in the recipe's precision or
             with its recomputation.
     """
     segments, first, last = layers_of(plan, rank)
-    stage = backend.ability(Staging).stage(segments, recipe, first=first, last=last)
+    if plan.engine == "devices":
+        assert comm is not None
+        devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])
+        placing = backend.ability(Placing)
+        stage: Stage = placing.placed_stage(segments, recipe, devices, comm)  # type: ignore[assignment]
+    else:
+        stage = backend.ability(Staging).stage(segments, recipe, first=first, last=last)
     needs = {
         MixedStage: recipe.precision.lower,
         Recomputing: bool(recipe.recompute),

@@ -120,6 +120,16 @@ class LinkTraffic(Record):
     messages: Number
 
 
+class DeviceTransfers(Record):
+    """Means per update, between two devices of one process."""
+
+    rank: Count
+    source: str
+    target: str
+    bytes: Number
+    messages: Number
+
+
 class SplitTimes(Record):
     """The bubble of a split model; empty where nothing was recorded."""
 
@@ -128,6 +138,7 @@ class SplitTimes(Record):
     bubble_high: Number = 0.0
     bubble_passes: Number = 0.0
     links: list[LinkTraffic] = []
+    transfers: list[DeviceTransfers] = []
     updates: Count = 0
 
 

@@ -93,6 +93,17 @@ class PlannedLink(Record):
     what: str
 
 
+class PlannedTransfers(Record):
+    """What a process moves from one of its devices to another in an update."""
+
+    rank: Count
+    source: str
+    target: str
+    what: str
+    messages: Count
+    nbytes: Count
+
+
 class PlannedCollective(Record):
     """A collective of some ranks in an update."""
 
@@ -119,6 +130,8 @@ class PlannedSplit(Record):
     ranks: list[SplitRank]
     engine: str = "messages"
     driver: Count = 0
+    devices: list[str] = []
+    transfers: list[PlannedTransfers] = []
     shared: Literal["", "sequence", "context"] = ""
     links: list[PlannedLink]
     meetings: list[PlannedCollective]

@@ -77,6 +77,8 @@ class Setup:
         """The model, and how the ranks work on it together."""
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
+        if plan is not None and comm is None and plan.engine == "devices":
+            comm = alone(backend)
         if plan is not None and comm is not None:
             split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
             if arm.plan_precision.lower:

@@ -19,6 +19,7 @@ from dualml.experiment.deals import Feed
 from dualml.machine import peak_memory_mb
 from dualml.split.asynchronous import executor_class
 from dualml.split.executor import Executor
+from dualml.split.placed import PlacedExecutor
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
 from dualml.split.traffic import FLOAT, moved
@@ -52,11 +53,11 @@ def split_training(
         return models.keep(asked, lambda: backend.ability(RemoteCalls).rpc(plan, comm, recipe))
     assert arm.split is not None
     stage = models.keep(
-        f"stage {key} {arm.zero} {layers_of(plan, comm.rank)}",
-        lambda: stage_of(backend, plan, comm.rank, recipe),
+        f"stage {key} {arm.zero} {plan.devices} {layers_of(plan, comm.rank)}",
+        lambda: stage_of(backend, plan, comm.rank, recipe, comm),
     )
     executor: Callable[[SplitPlan, Communicator, Stage], Executor]
-    executor = executor_class(arm.split.arrival)
+    executor = executor_class(arm.split.arrival, plan.engine)
     if arm.zero:
         executor = partial(executor_of, recipe=recipe, sharding=arm.sharding)
     return SplitTraining(backend, plan, comm, recipe, executor, stage)
@@ -135,6 +136,8 @@ class SplitRanks(Several):
         if plan.engine == "rpc":
             how = {"calls": f"native: {self.training.calls}"}
             return {"world_size": self.size, "how": how, **self.memory}
+        if plan.engine == "devices":
+            return {"world_size": self.size, "how": self.transfers(), **self.memory}
         uses = ["isend and irecv"] if len(plan.stages) > 1 or plan.shared == "context" else []
         how = {name: str(self.comm.how("exchange")) for name in uses}
         if plan.mesh.tensor > 1 or plan.same_parameters() or plan.tied_groups():
@@ -142,6 +145,17 @@ class SplitRanks(Several):
         if plan.shared == "sequence":
             how |= {name: str(self.comm.how(name)) for name in ("all_gather", "reduce_scatter")}
         return {"world_size": self.size, "how": how, **self.memory}
+
+    def transfers(self) -> dict[str, str]:
+        """Say how values move between devices, and who adds up gradients of several processes."""
+        assert isinstance(self.executor, PlacedExecutor)
+        stage = self.executor.placed
+        how = {"transfers": f"native: {stage.transfers_by}"}
+        if stage.sums_by:
+            how["gradients"] = f"native: {stage.sums_by}"
+        elif self.size > 1:
+            how["all_reduce"] = str(self.comm.how("all_reduce"))
+        return how
 
 
 def has_copies(plan: SplitPlan) -> bool:

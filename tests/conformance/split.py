@@ -40,7 +40,7 @@ from dualml.optim import Schedule, rule_from
 from dualml.precision import Precision
 from dualml.reference.training import NumpyTraining
 from dualml.seeds import generator
-from dualml.split.executor import Executor
+from dualml.split.asynchronous import executor_class
 from dualml.split.plan import SplitPlan
 from dualml.split.training import SplitTraining
 from dualml.zero import Sharding
@@ -173,7 +173,7 @@ def cases_of(
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
     """This rank's part of the model."""
     recipe = recipe_of(case)
-    executor: Any = Executor
+    executor: Any = executor_class("synchronous", plan.engine)
     if "zero" in case:  # among ranks with the same parameters
         sharding = Sharding(1, **case["zero"])
         executor = partial(executor_of, recipe=recipe, sharding=sharding)

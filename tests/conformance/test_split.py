@@ -43,6 +43,7 @@ CROSSED = (
     "0F0 0F1 0F2 0F3  .   .   .   .   .   .   .   .  0B1 0B3 0B0 0B2",
     " .   .   .   .  1F3 1F1 1F2 1F0 1B0 1B2 1B3 1B1  .   .   .   . ",
 )
+DEVICES: dict[str, Any] = {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}
 RNN = {"embedding": "row", "decoder": "column"}
 CASES = {
     **{
@@ -138,6 +139,15 @@ CASES = {
                              sizes=[6, 5], micro_batches=2),
     "context bare stage": case(6, "longer gpt", context=2, sizes=[6],
                                cut=["position", "attention_branch1"]),
+    "devices": case(1, "deep", "adam", place=[0, 1, 0], micro_batches=3, **DEVICES),
+    "devices gpipe": case(1, "lenet", cut=["flatten"], micro_batches=2, schedule="gpipe",
+                          **DEVICES),
+    "devices of text": case(1, "dropout", "adam", cut=["lstm", "decoder"], place=[0, 1, 0],
+                            sizes=[6, 5], **DEVICES),
+    "devices tied": case(1, "gpt", cut=["attention_branch1", "norm"], place=[0, 1, 0],
+                         sizes=[6, 5], **DEVICES),
+    "devices data": case(2, "deep", "adam", data=2, place=[0, 1, 0], micro_batches=3, **DEVICES),
+    "devices data masks": case(2, "dropout", data=2, cut=["lstm"], sizes=[6, 5], **DEVICES),
     "zero context data": {**case(4, "longer gpt", "adam", context=2, data=2, sizes=[6, 5]),
                           "zero": {}},
     "zero data": {**case(2, "deep", "adam", data=2), "zero": {}},
@@ -164,6 +174,8 @@ FEW = {
     "llama inside": [4, 4],
     "sequence regathered": [4, 4],
     "context llama": [4, 4],
+    "devices of text": [4, 4],
+    "devices data": [4, 1],
     "zero data pipeline": [4, 4],
     "zero tied pipeline": [4, 4],
     "zero replicas": [6, 6],

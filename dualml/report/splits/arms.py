@@ -44,6 +44,8 @@ class SplitArm:
         self.schedule = "grid" if split.grid else split.schedule
         self.micro_batches, self.trainers = split.micro_batches, split.trainers
         self.rpc = split.engine == "rpc"
+        self.devices: list[str] = list(self.plan.get("devices") or ())
+        self.on_devices = split.engine == "devices"
         self.piped = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
         self.by_layer = self.piped and mesh.tensor == mesh.data == 1
         self.inside = split.tensor > 1 and mesh.pipeline == mesh.data == 1
@@ -59,6 +61,7 @@ class SplitArm:
             "trainers": self.trainers > 1,
             "asynchronous": self.split.arrival == "asynchronous",
             "rpc": self.rpc,
+            "devices": self.on_devices,
         }
         return [way for way, holds in there.items() if holds]
 
@@ -66,6 +69,11 @@ class SplitArm:
     def way(self) -> str:
         """The one of them that says most."""
         return next(reversed(self.ways), "by_layer")
+
+    @property
+    def layered(self) -> bool:
+        """Whether it has several stages: on ranks of a pipeline, or on devices of a process."""
+        return self.mesh.pipeline > 1 or self.on_devices
 
     @property
     def _axes(self) -> tuple[bool, ...]:
@@ -76,7 +84,14 @@ class SplitArm:
     def look(self) -> tuple[Any, ...]:
         """What makes its plan look different from others: in what it is split, and how often."""
         shared = self.split.sequence, self.split.regather, self.split.context > 1
-        return (*self._axes, self.depth > self.mesh.pipeline, self.trainers > 1, self.rpc, *shared)
+        return (
+            *self._axes,
+            self.depth > self.mesh.pipeline,
+            self.trainers > 1,
+            self.rpc,
+            self.on_devices,
+            *shared,
+        )
 
     @cached_property
     def grid(self) -> Grid | None:
@@ -96,17 +111,19 @@ class SplitArm:
         return self.grid.idle() if self.piped and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
-        """Sum over the plan's ``links`` or ``meetings``; with a batch as large as the plan's."""
+        """Sum over the plan's ``links``, ``transfers`` or ``meetings``; with a batch as large as
+        the plan's."""
         return float(sum(each[what] for each in self.plan.get(key) or ()))
 
     @property
     def crossing_bytes(self) -> float:
         """Of an update over all links and in all collectives."""
-        return self.planned("links") + self.planned("meetings")
+        return sum(map(self.planned, ("links", "transfers", "meetings")))
 
     @property
     def crossing_calls(self) -> int:
-        return int(self.planned("links", "messages") + self.planned("meetings", "calls"))
+        sent = self.planned("links", "messages") + self.planned("transfers", "messages")
+        return int(sent + self.planned("meetings", "calls"))
 
     def parameters(self) -> str:
         """Bytes of each rank's."""
@@ -121,7 +138,7 @@ class SplitArm:
         """``by layer in 2 stages, 1F1B, m = 4``."""
         parts = {"inside": self.split.tensor, "context": self.split.context, "data": self.mesh.data}
         if self.trainers == 1:
-            parts = {"stages": self.depth if self.mesh.pipeline > 1 else 1, **parts}
+            parts = {"stages": self.depth if self.layered else 1, **parts}
         texts = [words(f"splits.how.{part}", n=n) for part, n in parts.items() if n > 1]
         if self.split.sequence:
             texts.append(words("splits.how.sequence"))
@@ -130,6 +147,9 @@ class SplitArm:
             texts = [served, words(f"splits.how.{self.split.arrival}"), *texts]
         if self.rpc or self.piped:
             texts.append("RPC" if self.rpc else schedule_name(self.schedule, words))
+        if self.on_devices:
+            n = len(dict.fromkeys(self.split.devices))
+            texts.append(words("splits.how.devices", n=n))
         if self.micro_batches > 1 and self.trainers == 1:
             texts.append(f"m = {self.micro_batches}")
         return words("list.comma").join(texts) or numbers.NONE
@@ -168,7 +188,11 @@ class Splits:
         vary = ("split", "world_size", "slow")
         return next((name for name in judged if name in self.run.arms), None) or (
             self.run.contrast.partner(
-                arm.name, vary=vary, where=lambda name: ranks.size(self.run, name) == 1
+                arm.name,
+                vary=vary,
+                where=lambda name: (
+                    ranks.size(self.run, name) == 1 and not ranks.split(self.run, name)
+                ),
             )
         )
 

@@ -14,7 +14,10 @@ from dualml.words import Words
 #: Framework → its segments' file, and what of it computes.
 SEGMENTS = {
     "numpy": ("dualml/reference/split.py", ("forward", "backward", "loss_backward")),
-    "torch": ("dualml_torch/split.py", ("forward", "_through", "backward", "loss_backward")),
+    "torch": (
+        "dualml_torch/split.py",
+        ("forward", "_through", "compute", "backward", "loss_backward"),
+    ),
     "mindspore": ("dualml_ms/split.py", ("forward", "backward", "loss_backward")),
 }
 CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "Last.construct"))
@@ -49,6 +52,12 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
     if any(arm.rpc for arm in splits):
         calls = excerpt("dualml_torch/rpc.py", ("step", "passes", "forward", "update"), "torch")
         yield "rpc", [calls]
+    if any(arm.on_devices for arm in splits):
+        own = [excerpt("dualml/split/placed.py", ("send", "reduce"), "PlacedExecutor")]
+        if "torch" in present:
+            names = ("transfer", "compute", "loss_backward")
+            own.append(excerpt("dualml_torch/devices.py", names, "TorchPlacedStage"))
+        yield "devices", own
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:

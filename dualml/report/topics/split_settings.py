@@ -26,18 +26,18 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         "ranks:count": lambda arm: arm.size,
         "cores_each:count": lambda arm: run.settings[arm.name].cores,
         "mesh:mesh": lambda arm: str(arm.mesh),
-        "stages:count": lambda arm: arm.depth if arm.mesh.pipeline > 1 else 1,
+        "stages:count": lambda arm: arm.depth if arm.layered else 1,
         "split_schedule": lambda arm: _schedule(arm, words),
         "micro_batches:count": lambda arm: arm.micro_batches,
         "trainers": lambda arm: _trainers(arm, words),
         "engine": lambda arm: words(f"splits.engine.{arm.split.engine}"),
-        "cut_by": lambda arm: arm.cut_by(words) if arm.mesh.pipeline > 1 else None,
+        "cut_by": lambda arm: arm.cut_by(words) if arm.layered else None,
         "handicap": lambda arm: ranks.handicap_text(run, arm.name, words),
     }
     optional = {
         "cores_each:count": any(run.settings[arm.name].cores for arm in splits),
         "trainers": any(arm.trainers > 1 for arm in splits),
-        "engine": any(arm.rpc for arm in splits),
+        "engine": any(arm.rpc or arm.on_devices for arm in splits),
         "handicap": any(arm.slow for arm in splits),
     }
     shown = {spec: cell for spec, cell in cells.items() if optional.get(spec, True)}
@@ -63,8 +63,10 @@ def _trainers(arm: SplitArm, words: Words) -> str | None:
 def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
     """Model, stages, slices, parameters of the ranks, bytes over links and in collectives."""
     places = dict(enumerate(arm.plan.get("place") or ()))
+    on = "splits.on_device" if arm.devices else "splits.on"
+    places |= enumerate(arm.devices)
     where = [
-        words("splits.on", stage=span(names), rank=places.get(k, numbers.NONE))
+        words(on, stage=span(names), rank=places.get(k, numbers.NONE))
         for k, names in enumerate(arm.stages)
     ]
     styles: dict[str, list[str]] = {}
@@ -76,7 +78,8 @@ def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
         words.semicolons(where) if len(where) > 1 else None,
         words.semicolons(slices) or None,
         " · ".join(dict.fromkeys(arm.parameters().split(" · "))),
-        *(arm.planned(key) or None for key in ("links", "meetings")),
+        arm.planned("links") + arm.planned("transfers") or None,
+        arm.planned("meetings") or None,
     )
 
 

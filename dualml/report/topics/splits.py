@@ -124,6 +124,14 @@ VARY = {
     "asynchronous": ("split.arrival",),
     "trainers": ("split.trainers", "split.schedule", "split.micro_batches", "world_size"),
     "rpc": ("split.engine", "split.schedule", "split.place", "world_size"),
+    "devices": (
+        "split.engine",
+        "split.devices",
+        "split.schedule",
+        "split.place",
+        "split.data",
+        "world_size",
+    ),
 }
 
 

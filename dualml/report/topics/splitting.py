@@ -29,6 +29,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "trainers": (r"g = \sum_{r=1}^{n-1} \frac{b_r}{B} g_r",),
     "asynchronous": (r"\theta_{v+1} = \theta_v - \eta \frac{b_r}{B} g_r ( \theta_{v - \tau} )",),
     "rpc": (),
+    "devices": (),
 }
 #: Schedule → its share of idle ticks, and the most micro-batches a stage holds.
 SCHEDULES: dict[str, tuple[str, ...]] = {
@@ -47,6 +48,8 @@ SOURCES = {
     "mesh": "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters "
     "Using Megatron-LM, sec. 3",
     "rpc": "PyTorch, Getting Started with Distributed RPC Framework",
+    "devices": "PyTorch, Getting Started with Distributed Data Parallel, Combining DDP with Model "
+    "Parallelism",
     "gpipe": "Huang et al. 2019, GPipe: Efficient Training of Giant Neural Networks using Pipeline "
     "Parallelism, sec. 2.3",
     "1f1b": "Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters "

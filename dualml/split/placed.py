@@ -1,0 +1,44 @@
+"""A process that has all stages of a model, each on one of its devices."""
+
+from __future__ import annotations
+
+from dualml.backend import PlacedStage
+from dualml.backend.stage import Stage, Tensor, Values
+from dualml.communicator import Communicator
+from dualml.split.executor import Executor, Index
+from dualml.split.plan import SplitPlan
+
+
+class PlacedExecutor(Executor):
+    """An `Executor` whose stages hand their values from device to device."""
+
+    def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
+        super().__init__(plan, comm, stage)
+        assert isinstance(stage, PlacedStage)  # see `stage_of`
+        self.placed: PlacedStage = stage
+
+    def begin(self, batch: Index, step: int) -> None:
+        super().begin(batch, step)
+        self.placed.expect_last(sum(len(part) > 0 for part in self.micro) - 1)
+
+    def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
+        """Put a value where the next stage, or the one before, takes it: on its device."""
+        other = stage - 1 if kind == "B" else stage + 1
+        if not self.plan.crosses(stage, other):
+            super().send(kind, stage, micro, x, peer)
+            return
+        with self.timeline.during("send", stage, micro, kind == "B", self.comm.nbytes(x)):
+            moved = self.placed.transfer(x, self.views[other].segments[0])
+            self.mail.send((kind, stage, micro), moved, peer)
+
+    def handed(self, values: Values, stage: int) -> Values:
+        """Move what an evaluation gives a stage to its device."""
+        if not stage or not self.plan.crosses(stage - 1, stage):
+            return values
+        segment = self.views[stage].segments[0]
+        return tuple(self.placed.transfer(value, segment) for value in values)
+
+    def reduce(self) -> None:
+        """Add up the gradients of all processes, where the framework's wrapper has not."""
+        if not self.placed.sums_by:
+            super().reduce()

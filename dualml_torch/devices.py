@@ -1,0 +1,134 @@
+"""All stages of a model in one process, each on its device, in PyTorch.
+
+``Tensor.to`` moves activations forward and their gradients back. With several processes
+`DistributedDataParallel` is around the module that holds all stages. Its parameters lie on several
+devices, so that it is given no ``device_ids``; it adds up the gradients while the last micro-batch
+goes backward.
+
+Source: PyTorch, "Getting Started with Distributed Data Parallel", section "Combining DDP with Model
+Parallelism".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml.backend import Array, PlacedStage, Recipe, Segment
+from dualml.communicator import Communicator
+from dualml.split.devices import check_present, parse_device
+from dualml_torch.environment import why_no_cuda
+from dualml_torch.split import TorchStage, Values
+
+
+def torch_devices(names: Sequence[str]) -> list[torch.device]:
+    """Find the devices of these names; logical ones of the processor are all ``cpu``.
+
+    Raises:
+        Unsupported: a device that is not there.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    reasons = {"ascend": "PyTorch drives Ascend only with torch_npu, which dualml does not use"}
+    if any(parse_device(name)[0] == "cuda" for name in names) and not count:
+        reasons["cuda"] = why_no_cuda()
+    check_present(names, {"cuda": count}, reasons)
+    return [
+        torch.device(*parse_device(n)) if n[:3] != "cpu" else torch.device("cpu") for n in names
+    ]
+
+
+class Stages(nn.Module):
+    """The parts of a model as one module that computes one of them."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, segment: int, values: Values, masks: Sequence[torch.Tensor]) -> Values:
+        outputs: Values = self.parts[segment](values, masks)
+        return outputs
+
+
+class TorchPlacedStage(TorchStage, PlacedStage):
+    """See `dualml.backend.ability.PlacedStage`.
+
+    Args:
+        names: devices of the segments, by the names of `dualml.split.devices`.
+        comm: of the processes that each have the whole model.
+    """
+
+    transfers_by = "torch.Tensor.to"
+
+    def __init__(
+        self, segments: Sequence[Segment], recipe: Recipe, names: Sequence[str], comm: Communicator
+    ) -> None:
+        self.devices = torch_devices(names)
+        super().__init__(segments, recipe, self.devices[0], first=True, devices=self.devices)
+        self.y = self.y.to(self.devices[-1])
+        self.size, self.synchronising = comm.size, -1
+        self.parallel: DistributedDataParallel | None = None
+        group = getattr(comm, "group", None)
+        if group is not None:
+            self.sums_by = "torch.nn.parallel.DistributedDataParallel, without device_ids"
+            self.parallel = DistributedDataParallel(
+                Stages(self.parts),
+                process_group=group,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+            )
+
+    def transfer(self, x: torch.Tensor, segment: int) -> torch.Tensor:
+        """Copy also between logical devices, where ``to`` alone would hand on the same memory."""
+        device = self.devices[segment]
+        return x.detach().to(device, copy=device.type == "cpu")
+
+    def labels(self, index: Array) -> torch.Tensor:
+        return self.y.index_select(0, torch.from_numpy(index).to(self.y.device))
+
+    def targets(self, y: Array) -> torch.Tensor:
+        return torch.from_numpy(y).to(self.devices[-1])
+
+    # --- several processes ------------------------------------------------------------------------
+
+    def expect_last(self, micro: int) -> None:
+        self.synchronising = micro
+        if self.parallel is None or micro >= 0:
+            return
+        # The others wait for this process: the gradient of an empty sum is zero.
+        values: Values = (self.x[:0],)
+        for segment, device in enumerate(self.devices):
+            values = tuple(value.to(device) for value in values)
+            values = self.parallel(segment, values, ())
+        values[-1].sum().backward()  # type: ignore[no-untyped-call]
+
+    def compute(
+        self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
+    ) -> Values:
+        if self.parallel is None:
+            return super().compute(segment, micro, values, masks)
+        last = micro == self.synchronising
+        with nullcontext() if last else self.parallel.no_sync():
+            outputs: Values = self.parallel(segment, values, masks)
+            return outputs
+
+    def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
+        """Of the processes' gradients the wrapper takes the mean, and wanted is the sum."""
+        return super().loss_backward(micro, share * (self.size if self.parallel else 1))
+
+    # --- all gradients ----------------------------------------------------------------------------
+
+    def flat(self) -> torch.Tensor:
+        own = self.parameters.values()
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
+        return torch.cat([part.flatten().to(self.device) for part in parts])
+
+    def assign_flat(self, flat: torch.Tensor) -> None:
+        sizes = [p.numel() for p in self.parameters.values()]
+        parts: Any = flat.split(sizes)  # type: ignore[no-untyped-call]
+        for parameter, part in zip(self.parameters.values(), parts, strict=True):
+            parameter.grad = part.view_as(parameter).to(parameter.device)
