@@ -11,12 +11,12 @@ import numpy as np
 from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
 from dualml.methods.driven import Driving, MethodTraining
-from dualml.split.devices import check_present
 from dualml.split.remote import RemoteCalls
+from dualml_ms.devices import MindSporePlacedStage
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.memory import peak
 from dualml_ms.parallel import MindSporeParallel
-from dualml_ms.split import MindSporePlacedStage, MindSporeStage
+from dualml_ms.split import MindSporeStage
 
 
 class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
@@ -62,9 +62,7 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
         devices: Sequence[str],
         comm: Communicator,
     ) -> MindSporePlacedStage:
-        why = "a MindSpore process drives one accelerator, so that it has no second one to place on"
-        check_present(devices, {}, dict.fromkeys(("cuda", "ascend"), why))
-        return MindSporePlacedStage(segments, recipe, first=True, last=True)
+        return MindSporePlacedStage(segments, recipe, devices)
 
     def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
         from dualml_ms.methods import method

@@ -20,7 +20,6 @@ from dualml.backend import (
     Attending,
     Memory,
     MixedStage,
-    PlacedStage,
     Recipe,
     Recomputing,
     Regathering,
@@ -290,13 +289,3 @@ class MindSporeStage(
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
         if self.parameters:
             load_state(self.optimizer, state, step, list(self.parameters))
-
-
-class MindSporePlacedStage(MindSporeStage, PlacedStage):
-    """All stages of a model on logical devices: each is compiled by itself, and what goes from one
-    to another is copied."""
-
-    transfers_by = "mindspore.Tensor.copy"
-
-    def transfer(self, x: ms.Tensor, segment: int) -> ms.Tensor:
-        return x.copy()

@@ -222,7 +222,7 @@ class Trial(Setup):
 
     def agreement_from(self, progress: Progress) -> Agreement | None:
         """Make the checks of the updates to come; of one rank there are none."""
-        if not isinstance(self.ranks, Several):
+        if not isinstance(self.ranks, Several) or self.ranks.size == 1:
             return None
         return Agreement(
             self.ranks, self.arm_name, self.arm.combines, self.spec.parameters(),

@@ -1,0 +1,38 @@
+"""All stages of a model in one process, on logical devices of its processor, in MindSpore.
+
+A MindSpore process drives one device: `mindspore.set_device` chooses it once. So the devices here
+are logical ones. Each stage is compiled by itself; what goes from one to another is copied. There
+is no wrapper that adds up gradients of a model on several devices: the caller's all-reduce does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mindspore as ms
+
+from dualml.backend import PlacedStage, Recipe, Segment
+from dualml.split.devices import check_present
+from dualml_ms.split import MindSporeStage
+
+WHY = "a MindSpore process drives one device, so that there is no second one to place stages on"
+
+
+class MindSporePlacedStage(MindSporeStage, PlacedStage):
+    """See `dualml.backend.ability.PlacedStage`.
+
+    Args:
+        names: devices of the segments, by the names of `dualml.split.devices`.
+
+    Raises:
+        Unsupported: a device that is no logical one.
+    """
+
+    transfers_by = "mindspore.Tensor.copy"
+
+    def __init__(self, segments: Sequence[Segment], recipe: Recipe, names: Sequence[str]) -> None:
+        check_present(names, {}, dict.fromkeys(("cuda", "ascend"), WHY))
+        super().__init__(segments, recipe, first=True, last=True)
+
+    def transfer(self, x: ms.Tensor, segment: int) -> ms.Tensor:
+        return x.copy()
