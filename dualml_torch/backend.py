@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
+from dualml.clock import EVENTS, WALL
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
 from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import RemoteCalls, SplitModel
+from dualml_torch.clock import start_events
 from dualml_torch.devices import TorchPlacedStage
 from dualml_torch.environment import environment, resolve_device
 from dualml_torch.memory import peak
@@ -37,6 +39,7 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device = torch.device(resolve_device(device))
+        self.clock = EVENTS if self.device.type == "cuda" else WALL
         if threads:
             torch.set_num_threads(threads)
         self.trained: TorchParallel | None = None  # the last one, whose choices are recorded
@@ -102,6 +105,10 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
 
     def peak(self, work: Callable[[], object]) -> int | None:
         return peak(self.device, work)
+
+    def stopwatch(self) -> Callable[[], float]:
+        """On a GPU by its own events, as `TorchCommunicator.stopwatch`."""
+        return start_events(self.device) if self.clock == EVENTS else super().stopwatch()
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

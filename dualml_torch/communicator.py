@@ -12,10 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dualml.clock import EVENTS, WALL
 from dualml.communicator import Communicator, How, Place
 from dualml.communicator.parts import parts_of
 from dualml.errors import CommunicationError
 from dualml.sockets import sent_bytes
+from dualml_torch.clock import start_events
 from dualml_torch.cluster import join, leave, new_group
 from dualml_torch.rendezvous import Membership, first
 
@@ -84,6 +86,7 @@ class TorchCommunicator(Communicator):
         super().__init__(place, ranks)
         self.member, self.device = member, str(member.device)
         self.engine = member.engine
+        self.clock = EVENTS if member.device.type == "cuda" else WALL
         if ranks is None and self.size > 1:
             group = dist.group.WORLD
         self.group, self.whole = group, ranks is None
@@ -102,17 +105,9 @@ class TorchCommunicator(Communicator):
 
     def stopwatch(self) -> Callable[[], float]:
         """On a GPU by its own events: what is measured is the device, not the way to it."""
-        if self.member.device.type != "cuda":
-            return super().stopwatch()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-
-        def elapsed() -> float:
-            end.record()
-            end.synchronize()
-            return begin.elapsed_time(end) / 1e3
-
-        return elapsed
+        if self.clock == EVENTS:
+            return start_events(self.member.device)
+        return super().stopwatch()
 
     def tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.array(array, order="C")).to(self.member.device)

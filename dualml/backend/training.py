@@ -12,6 +12,7 @@ import numpy as np
 
 from dualml.backend.ability import Able
 from dualml.backend.recipe import Array, Recipe
+from dualml.clock import WALL, start_wall
 from dualml.precision import SLOT, Scaler
 
 Arrays = dict[str, Array]
@@ -183,3 +184,10 @@ class Backend(Able, ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the device; called before every reading of the clock."""
+
+    #: The clock that `stopwatch` reads, see `dualml.clock`.
+    clock: str = WALL
+
+    def stopwatch(self) -> Callable[[], float]:
+        """Start a clock; return what stops it and tells the seconds, the device's included."""
+        return start_wall(self.synchronize)

@@ -6,13 +6,13 @@ And the books that are kept of all of them: calls, seconds, messages and bytes.
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from dualml.clock import WALL, start_wall
 from dualml.communicator.how import How, Tensor, Traffic
 from dualml.communicator.place import Place
 
@@ -155,18 +155,12 @@ class Engine(ABC):
             self.inside = ""
             self.traffic.seconds += elapsed()
 
+    #: The clock that `stopwatch` reads, see `dualml.clock`.
+    clock: str = WALL
+
     def stopwatch(self) -> Callable[[], float]:
-        """Starts a clock; what it returns stops it and tells the seconds, the device's included."""
-        if self.device != "cpu":
-            self.synchronize()
-        begin = time.perf_counter()
-
-        def elapsed() -> float:
-            if self.device != "cpu":
-                self.synchronize()
-            return time.perf_counter() - begin
-
-        return elapsed
+        """Start a clock; return what stops it and tells the seconds, the device's included."""
+        return start_wall(self.synchronize)
 
     def scratch(self, like: Tensor, key: int = 0) -> Tensor:
         """A buffer like ``like`` that the next call with this key may use again: fresh memory has

@@ -53,13 +53,15 @@ class CollectiveRow(Record):
 class CollectivesRecord(Record):
     """``copy_s``: bytes → seconds of a copy in memory. Where ranks are on several machines,
     ``per_machine``: on each of them, 0 where that is not the same number of neighbours, and
-    ``engine``: what the framework sends by."""
+    ``engine``: what the framework sends by. ``clock``: what the seconds are read from, see
+    `dualml.clock`."""
 
     backend: Name
     device: str = ""
     world_size: Annotated[int, Field(ge=1, le=4096)]
     per_machine: Count | None = None
     engine: str = ""
+    clock: str = ""
     rows: list[CollectiveRow]
     copy_s: dict[Annotated[str, Field(pattern=r"^\d{1,18}$")], Seconds] = {}
 

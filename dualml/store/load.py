@@ -148,6 +148,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         timelines=timelines(reader, place, n) if arm.get("split") else (),
         usage=usages(place, n),
         agreement=record.agreement,
+        clock=record.clock,
         damage=tuple(reader.damage),
     )
 

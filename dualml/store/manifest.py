@@ -190,6 +190,7 @@ class TrialRecord(Record):
     device_memory: list[DeviceMemory] = []
     offload: list[OffloadTraffic] = []
     agreement: Agreement | None = None
+    clock: str = ""
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

@@ -45,6 +45,8 @@ class Trial:
         world_size, processes: ranks that were asked for, and processes that trained.
         samples: of each rank, how many it trained on and the fingerprint of their order.
         step_s: quartiles of the seconds of an update.
+        clock: what seconds of updates and collectives are read from, see `dualml.clock`; empty in
+            runs of older versions.
         sent_bytes: in an update, by the rank that sends most.
         threads: of each rank, where they were recorded for the trial itself.
         ranks: mean seconds per update of each rank, empty with one; ``times`` has the moments
@@ -115,6 +117,7 @@ class Trial:
     timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     usage: tuple[Usage, ...] = ()
     agreement: Agreement | None = None
+    clock: str = ""
     damage: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

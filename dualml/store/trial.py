@@ -89,6 +89,7 @@ class Result(Record):
     device_memory: list[DeviceMemory] = []
     offload: list[OffloadTraffic] = []
     agreement: Agreement | None = None
+    clock: str = ""
 
 
 BOARD = "board"

@@ -42,13 +42,13 @@ def time_collectives(
     copies = {str(size): copy_seconds(size) for size in arm.sizes}
     if comm.rank == 0:
         measured = {"backend": comm.backend, "device": comm.device, "world_size": comm.size,
-                    "rows": rows, "copy_s": copies}  # fmt: skip
+                    "clock": comm.clock, "rows": rows, "copy_s": copies}  # fmt: skip
         if per_machine != comm.size:  # several machines
             measured |= {"per_machine": per_machine, "engine": comm.engine}
         COLLECTIVES.write(folder, COLLECTIVES.made(measured))
     uses = dict.fromkeys(use for name in arm.strategies for use in strategy(name).uses)
     how = {use: str(comm.how(use)) for use in uses}
-    return {"world_size": comm.size, "how": how, "measurements": len(rows)}
+    return {"world_size": comm.size, "how": how, "clock": comm.clock, "measurements": len(rows)}
 
 
 def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
@@ -60,11 +60,9 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
     def once() -> tuple[float, Any]:
         x = comm.copy(own)
         comm.barrier()
-        comm.synchronize()
-        begin = time.perf_counter()
+        elapsed = comm.stopwatch()
         total = way.sum(comm, x)
-        comm.synchronize()
-        return time.perf_counter() - begin, total
+        return elapsed(), total
 
     _, total = once()
     verify(comm, name, whole, total)

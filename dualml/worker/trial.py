@@ -107,6 +107,7 @@ class Trial(Setup):
         return {
             **summary,
             "train_s": seconds,
+            "clock": self.backend.clock,
             "compile_s": self.spent["compile"],
             "spent": self.spent,
             "updates": updates,
@@ -284,12 +285,10 @@ class Trial(Setup):
 
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Updates ``first`` … ``last`` without a synchronisation in between."""
-        self.backend.synchronize()
-        sent, begin = self.sent(), time.perf_counter()
+        sent, elapsed = self.sent(), self.backend.stopwatch()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
         losses = self.ranks.read(self.training.stretch(batches, first))
-        self.backend.synchronize()
-        spent = time.perf_counter() - begin
+        spent = elapsed()
         self.pace.add(len(batches), spent, sent, self.sent())
         for step, batch in enumerate(batches, start=first):
             for rank, samples in self.ranks.trained_on(batch, step):
