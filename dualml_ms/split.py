@@ -108,7 +108,10 @@ class MindSporeStage(
         self.clock: Clocked | None = None
         if self.parameters:
             self._updates(recipe)
-        self.x, self.y = self._tokens(recipe.x), recipe.y.astype(np.int32)
+        if first:  # else what is there has not been read
+            self.x = self._tokens(recipe.x)
+        if last:
+            self.y = recipe.y.astype(np.int32)
         self.kept: dict[tuple[int, int], Any] = {}
         self.number = Numbers()
         self.attentions = dict[tuple[Any, ...], MindSporeBlockAttention]()

@@ -69,7 +69,6 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     ) -> None:
         self.devices = torch_devices(names)
         super().__init__(segments, recipe, self.devices[0], first=True, devices=self.devices)
-        self.y = self.y.to(self.devices[-1])
         self.size, self.synchronising = comm.size, -1
         self.parallel: DistributedDataParallel | None = None
         group = getattr(comm, "group", None)

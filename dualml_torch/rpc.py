@@ -201,7 +201,10 @@ class RpcTraining(SplitModel, Mixed):
         return batch_digest(*self.given(batch)), seen
 
     def given(self, batch: Array) -> tuple[Array, Array]:
-        return self.x[batch], self.y[batch]
+        """On every rank, from the driver."""
+        own = {"x": self.x[batch], "y": self.y[batch]} if self.drives else {}
+        given = share(self.comm, own)[self.plan.driver]
+        return given["x"], given["y"]
 
     def outputs(self, x: Array) -> dict[str, torch.Tensor]:
         """Layer → its output in evaluation mode."""

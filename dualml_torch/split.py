@@ -38,6 +38,7 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
     Args:
         segments: the layers of this rank, stage by stage.
         first: whether segment 0 takes the samples.
+        last: whether the last segment computes the loss.
         devices: of each segment, where they lie on several.
     """
 
@@ -48,6 +49,7 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
         device: torch.device,
         *,
         first: bool,
+        last: bool = True,
         devices: Sequence[torch.device] = (),
     ) -> None:
         self.recipe, self.device, self.first = recipe, device, first
@@ -65,8 +67,10 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
             self.parameters |= part.canonical()
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
-        self.x = torch.from_numpy(recipe.x).to(device)
-        self.y = torch.from_numpy(recipe.y).to(device)
+        if first:  # else what is there has not been read
+            self.x = torch.from_numpy(recipe.x).to(device)
+        if last:
+            self.y = torch.from_numpy(recipe.y).to(self.places[-1])
         self.kept: dict[tuple[int, int], tuple[Values, Values]] = {}
         self.measuring, self.bytes = False, dict[tuple[int, int], dict[int, int]]()
         self.infers = 0

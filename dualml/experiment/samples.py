@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data import load_again, normalised
+from dualml.data import Dataset, normalised
+from dualml.data.partial import is_left_out, leave_out, load_partly, read_bytes, take
 from dualml.experiment.plan import Plan
 
 
@@ -36,26 +38,75 @@ class Samples:
     def text(self) -> bool:
         return self.classes == 0
 
+    @property
+    def read(self) -> tuple[int, int]:
+        """Bytes of samples and of labels that are in memory, of training, test and validation."""
+        arrays = self._arrays()
+        return sum(map(read_bytes, arrays[::2])), sum(map(read_bytes, arrays[1::2]))
 
-def samples_of(plan: Plan) -> Samples:
-    """Read the plan's dataset again and take the plan's part of it."""
-    data = load_again(plan.data)
+    def without(self, *, samples: bool, labels: bool) -> Samples:
+        """Leave out the samples, the labels, or both: for a rank that shares its process's."""
+        gone = {"x": samples, "y": labels}
+
+        def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
+            return leave_out(array.shape, array.dtype) if gone[axis] else array
+
+        return self._changed(change)
+
+    def filled_from(self, other: Samples) -> Samples:
+        """Put what another has read into the places of what is left out here."""
+        arrays = iter(other._arrays())
+
+        def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
+            read = next(arrays)
+            return read if is_left_out(array) else array
+
+        return self._changed(change)
+
+    def _arrays(self) -> list[NDArray[Any]]:
+        own = [self.train_x, self.train_y, self.test_x, self.test_y]
+        return [*own, *(self.validation or ())]
+
+    def _changed(self, change: Callable[[NDArray[Any], str], NDArray[Any]]) -> Samples:
+        """Replace every array of samples (``x``) and of labels (``y``)."""
+        new = [change(array, "xy"[i % 2]) for i, array in enumerate(self._arrays())]
+        names = ("train_x", "train_y", "test_x", "test_y")
+        arrays: dict[str, Any] = dict(zip(names, new[:4], strict=True))
+        validation = (new[4], new[5]) if self.validation is not None else None
+        return replace(self, **arrays, validation=validation)
+
+
+def samples_of(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samples:
+    """Read the plan's dataset again and take the plan's part of it.
+
+    Args:
+        samples, labels: which of the two are read; the others keep their shape and take no memory
+            (`dualml.data.partial`).
+    """
+    data = load_partly(plan.data, samples=samples, labels=labels)
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
     if data.kind == "text":
-        parts = (data.train_x[train], data.train_y[train], monitor.astype("int64"))
-        return Samples(*parts, data.test_x[test], data.test_y[test], 0)
+        parts = (take(data.train_x, train), take(data.train_y, train), monitor.astype("int64"))
+        return Samples(*parts, take(data.test_x, test), take(data.test_y, test), 0)
     if data.kind == "labelled":
-        x, y = data.train_x[train], data.train_y[train]
-        tested = data.test_x[test], data.test_y[test]
+        x, y = take(data.train_x, train), take(data.train_y, train)
+        tested = take(data.test_x, test), take(data.test_y, test)
         assert data.validation_x is not None
         assert data.validation_y is not None
         chosen = plan.order["validation"]
-        validation = data.validation_x[chosen], data.validation_y[chosen]
+        validation = take(data.validation_x, chosen), take(data.validation_y, chosen)
         classes = len(data.classes)
         return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
-    images = data.train_x if len(train) == len(data.train_x) else data.train_x[train]
-    x, y = normalised(images, data.mean, data.std), data.train_y[train]
-    test_x = normalised(data.test_x[test], data.mean, data.std)
-    labels = (monitor.astype("int64"), test_x, data.test_y[test], len(data.classes))
-    return Samples(x, y, *labels)
+    images = data.train_x if len(train) == len(data.train_x) else take(data.train_x, train)
+    x, y = prepare(images, data), take(data.train_y, train)
+    test_x, test_y = prepare(take(data.test_x, test), data), take(data.test_y, test)
+    return Samples(x, y, monitor.astype("int64"), test_x, test_y, len(data.classes))
+
+
+def prepare(images: NDArray[Any], data: Dataset) -> NDArray[Any]:
+    """Normalise images; of those that are left out, only the shape."""
+    if not is_left_out(images):
+        return normalised(images, data.mean, data.std)
+    one = normalised(images[:1], data.mean, data.std)
+    return leave_out((len(images), *one.shape[1:]), one.dtype)

@@ -107,6 +107,19 @@ class SplitPlan:
         place = self.pipeline_row(rank)
         return [stage for stage, there in enumerate(self.place) if there == place]
 
+    def reads(self, rank: int) -> tuple[bool, bool]:
+        """Whether a rank reads samples, and labels: the first stage takes the ones, the last one's
+        loss the others; where one rank calls the stages, it has both."""
+        if self.engine == "rpc":
+            return rank == self.driver, rank == self.driver
+        stages = self.stages_on(rank)
+        return 0 in stages, len(self.stages) - 1 in stages
+
+    @property
+    def scorer(self) -> int:
+        """The rank that scores predictions: it has the labels."""
+        return self.driver if self.engine == "rpc" else self.owner(0, len(self.stages) - 1, 0)
+
     def pipeline_row(self, rank: int) -> int:
         """The row of the grid that a rank executes; trainers share one."""
         place = self.mesh.coordinates(rank)[1]

@@ -160,7 +160,12 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         return array
 
     def given(self, batch: Array) -> tuple[Array, Array]:
-        return self.x[batch], self.y[batch]
+        """On every rank, from those that have read them: all ranks call it together."""
+        first, last = self.plan.owner(0, 0, 0), self.plan.scorer
+        own = {"x": self.x[batch]} if self.comm.rank == first else {}
+        own |= {"y": self.y[batch]} if self.comm.rank == last else {}
+        ranks = share(self.comm, own)
+        return ranks[first]["x"], ranks[last]["y"]
 
     def splits(self) -> dict[str, Sliced]:
         """Layers whose output stays in slices."""
@@ -176,7 +181,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         filled = np.resize(x, (max(len(x), self.stage.infers), *x.shape[1:]))
         with self.executor.timeline.off():
             logits, _ = self.executor.infer(lambda: self.stage.inputs(filled), len(filled))
-        root = self.plan.owner(0, len(self.plan.stages) - 1, 0)
+        root = self.plan.scorer
         packed = np.zeros(1 + y.size)
         if self.comm.rank == root:
             loss, predicted = self.stage.score(logits, self.stage.targets(y))

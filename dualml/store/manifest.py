@@ -53,12 +53,15 @@ class RankSamples(Record):
 
 
 class RankMemory(Record):
-    """Most micro-batches between forward and backward pass, and bytes."""
+    """Most micro-batches between forward and backward pass, and bytes; those of samples and labels
+    are what the rank has read of the data."""
 
     live: Number
     held_bytes: Number
     parameter_bytes: Number
     peak_memory_mb: Number
+    sample_bytes: Number | None = None
+    label_bytes: Number | None = None
 
 
 class DeviceMemory(Record):

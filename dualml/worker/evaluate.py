@@ -49,6 +49,7 @@ def evaluate(
     index: Index,
     classes: int,
     comm: Communicator | None = None,
+    root: int | None = None,
 ) -> Score:
     """The score on samples ``index`` of ``x``, ``y``.
 
@@ -56,20 +57,28 @@ def evaluate(
     score: nothing is padded, and the sums are made in the same order, so that it is the score of
     one rank to the last bit if all ranks hold the same model. ``classes`` 0 is a text: there every
     position of a window counts, and the words are not told apart.
+
+    With ``root`` the ranks share the model: all go through all pieces together, and that rank,
+    which alone need have the labels, counts.
     """
     pieces = [part for part, _ in chunks(index, at_once(y))]  # a copy of few at a time
-    ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
+    ranks, rank = (1, 0) if comm is None or root is not None else (comm.size, comm.rank)
+    counts_here = comm is None or root in (None, comm.rank)
     ends = [start_of(len(pieces), ranks, r) for r in range(ranks + 1)]
     rows = np.zeros((len(pieces), 1 + max(1, classes**2)))
     for i in range(ends[rank], ends[rank + 1]):
         part = pieces[i]
         loss, predicted = training.evaluate(x[part], y[part])
+        if not counts_here:
+            continue
         if classes:
             counts = np.bincount(y[part] * classes + predicted, minlength=classes**2)
         else:
             counts = np.array([(predicted == y[part]).sum()])
         rows[i] = [loss * len(part), *counts]
-    if comm is not None:
+    if comm is not None and root is not None:
+        rows = comm.numpy(comm.broadcast(comm.tensor(rows), root))
+    elif comm is not None:
         rows = together(comm, rows, ends)
     total = rows.sum(axis=0)
     loss, counts = float(total[0]) / len(index), total[1:].astype(np.int64)

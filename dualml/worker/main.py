@@ -57,7 +57,11 @@ def perform(
 
 
 class Runner:
-    """Runs trials of one plan; the samples are read once. ``rank``: of this process."""
+    """Runs trials of one plan. ``rank``: of this process.
+
+    Samples and labels are read once; by a rank that has only some stages of a model, no more of
+    them than these take.
+    """
 
     def __init__(self, plan: Any, emit: Any, rank: int) -> None:
         from dualml.experiment.samples import samples_of
@@ -65,6 +69,9 @@ class Runner:
 
         self.plan, self.emit, self.rank = plan, emit, rank
         self.samples = functools.cache(lambda: samples_of(plan))
+        #: Whether trials of this process have read samples, and labels; what they have read.
+        self.has_read = (False, False)
+        self.partly: Any = None
         #: Rank → its models: a thread cannot use those of another.
         self.models = functools.cache(lambda rank: ModelCache())
 
@@ -111,11 +118,29 @@ class Runner:
             weights = self.plan.initial(job.seed, self.plan.experiment.arms[job.arm])
             agree_on_weights(comm, weights, f"{job.arm}.{job.seed}")
         trial = Trial(
-            self.plan, job.arm, job.seed, backend, self.samples(), folder, emit,
+            self.plan, job.arm, job.seed, backend, self.samples_for(job.arm, rank, backend),
+            folder, emit,
             job.checkpoint_every, comm, self.models(rank),
         )  # fmt: skip
         with contextlib.closing(trial):
             return trial.run()
+
+    def samples_for(self, arm: str, rank: int, backend: Any) -> Any:
+        """The samples and labels that a rank reads for an arm; ranks that are threads of one
+        process share what it has read."""
+        from dualml.backend import backends
+        from dualml.experiment.samples import samples_of
+
+        split = self.plan.splits.get(arm)
+        x, y = (True, True) if split is None else split.reads(rank)
+        if backends()[backend.name].ranks == "threads":
+            return self.samples().without(samples=not x, labels=not y)
+        more = x and not self.has_read[0], y and not self.has_read[1]
+        if self.partly is None or any(more):
+            read = samples_of(self.plan, samples=more[0], labels=more[1])
+            self.partly = read if self.partly is None else read.filled_from(self.partly)
+            self.has_read = x or self.has_read[0], y or self.has_read[1]
+        return self.partly.without(samples=not x, labels=not y)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ class Setup:
             split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
             if arm.plan_precision.lower:
                 self.held = split.ability(Mixed).held
-            return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed)
+            return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed,
+                              self.samples.read)  # fmt: skip
         if arm.method:
             check_here(backend.name, arm.method, arm.world_size)
             driving = backend.ability(Driving)

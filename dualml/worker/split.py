@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dualml.aggregation.slow import Slow
 from dualml.backend import Arrays, Backend, Recipe, Stage
@@ -25,12 +26,15 @@ from dualml.split.remote import RemoteCalls, SplitModel
 from dualml.split.traffic import FLOAT, moved
 from dualml.split.training import SplitTraining, layers_of, stage_of
 from dualml.store.times import TIMELINE
+from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Copies, Several
 from dualml.zero.executor import executor_of
 
 #: What every rank reports of its memory, in this order.
-MEMORY = ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
+MEMORY = (
+    "live", "held_bytes", "parameter_bytes", "peak_memory_mb", "sample_bytes", "label_bytes",
+)  # fmt: skip
 
 
 def split_training(
@@ -77,12 +81,15 @@ class SplitRanks(Several):
         comm: Communicator,
         arm: Arm,
         seed: int,
+        data: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(backend, training, folder, feed, comm)
         self.executor = training.executor
         self.executor.seed = seed
         self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         self.memory: dict[str, Any] = {}
+        #: Bytes of samples and of labels that this rank has read.
+        self.data = data
         self.lower = arm.plan_precision.lower
         self.promise = "parts" if has_copies(self.executor.plan) else "stages"
 
@@ -96,7 +103,7 @@ class SplitRanks(Several):
         executor, held = self.executor, self.executor.plan.views(self.rank)[1].values()
         self.training.count_kept(False)
         size = sum(math.prod(p.local) for p in held) * np.dtype(self.backend.dtype).itemsize
-        own = np.array([executor.live, executor.held, size, peak_memory_mb() or 0.0])
+        own = np.array([executor.live, executor.held, size, peak_memory_mb() or 0.0, *self.data])
         rows = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(own))]
         self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
         executor.timeline.clear()
@@ -119,6 +126,12 @@ class SplitRanks(Several):
 
     def read(self, lazy: Any) -> Any:
         return self.training.read(lazy)
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        root = self.executor.plan.scorer
+        return evaluate(self.training, x, y, index, classes, self.comm, root)
 
     def own_loss(self, lazy: Any) -> Arrays:
         losses = self.training.each_loss(lazy)

@@ -44,16 +44,19 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     for number, group in enumerate(counted(splits), start=1):
         yield from _figure(splits, group, f"held-{number}" if number > 1 else "held", words)
     head = ("`arm`", "backend", "live_bound:per_each_rank", "live:per_each_rank",
-            "held:per_each_rank", "parameters:per_each_rank", "peak:memory_ranks")  # fmt: skip
+            "held:per_each_rank", "parameters:per_each_rank", "data_read:per_each_rank",
+            "peak:memory_ranks")  # fmt: skip
     rows = [row for arm in splits for b in run.backends if (row := _row(run, arm, b))]
     yield from table(words, "memory", head, rows)
 
 
 def _row(run: Run, arm: SplitArm, backend: str) -> list[str]:
-    live, held, own, peak = (
+    live, held, own, peak, samples, labels = (
         by_rank(run, arm.name, backend, key)
-        for key in ("live", "held_bytes", "parameter_bytes", "peak_memory_mb")
-    )
+        for key in ("live", "held_bytes", "parameter_bytes", "peak_memory_mb", "sample_bytes",
+                    "label_bytes")
+    )  # fmt: skip
+    data = [x + y for x, y in zip(samples, labels, strict=True)]
     if not any((*live, *held, *own, *peak)):
         return []
     known = any(live)
@@ -64,6 +67,7 @@ def _row(run: Run, arm: SplitArm, backend: str) -> list[str]:
         _each(f"{x:g}" for x in live if known),
         _each(numbers.nbytes(x) for x in held if known),
         _each(map(numbers.nbytes, own)),
+        _each(numbers.nbytes(x) for x in data if any(data)),
         _each(numbers.factor(x) for x in peak if x),
     ]
 

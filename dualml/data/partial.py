@@ -1,0 +1,87 @@
+"""Part of a dataset: samples without labels, labels without samples, or neither.
+
+What is left out keeps its shape and takes no memory: one number, seen everywhere. It is NaN, or −1
+where integers are, so that whoever computes with it is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dualml.data import sources
+from dualml.data.dataset import Array, Dataset
+from dualml.data.places import locate
+from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo
+
+
+def leave_out(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Make an array of a shape that takes no memory; nothing can be written into it."""
+    kind = np.dtype(dtype)
+    filled = np.nan if kind.kind == "f" else 255 if kind == np.uint8 else -1
+    return np.broadcast_to(np.array(filled, kind), shape)
+
+
+def is_left_out(array: Array) -> bool:
+    """Tell whether an array comes from `leave_out`."""
+    return array.size > 0 and not any(array.strides)
+
+
+def read_bytes(array: Array) -> int:
+    """Count the bytes of an array that are in memory."""
+    return 0 if is_left_out(array) else array.nbytes
+
+
+def take(array: Array, index: Array) -> Array:
+    """Pick some samples; of what is left out, as many of nothing."""
+    if is_left_out(array):
+        return leave_out((len(index), *array.shape[1:]), array.dtype)
+    picked: Array = array[index]
+    return picked
+
+
+def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> Dataset:
+    """Load of a plan's dataset what is asked for, and leave out the rest.
+
+    Of images in IDX files those that are not needed are not opened; each that is read is checked
+    against its published digest. What else there is comes whole and is cut down.
+
+    Raises:
+        UserError: as of `dualml.data.load_again`.
+    """
+    info = DATASETS.get(planned["name"])
+    place = locate(info) if info is not None and in_idx_files(info) else None
+    if (samples and labels) or info is None or place is None:
+        data = sources.load_again(planned)
+        keep = {"x": samples, "y": labels}
+        gone: dict[str, Any] = {
+            name: leave_out(array.shape, array.dtype)
+            for part in ("train", "validation", "test")
+            for axis, kept in keep.items()
+            if not kept and (array := getattr(data, name := f"{part}_{axis}")) is not None
+        }
+        return replace(data, **gone)
+    remedy = info.env_remedy if place.kind == "env" else info.remedy
+    arrays = [
+        sources.read(place.folder, file, remedy)
+        if (samples if len(file.shape) > 1 else labels)
+        else leave_out(file.shape, np.uint8)
+        for file in info.files
+    ]
+    train_x, train_y, test_x, test_y = arrays
+    y = [
+        array.astype(np.int64) if labels else leave_out(array.shape, np.int64)
+        for array in (train_y, test_y)
+    ]
+    return Dataset(
+        info.name, place.kind, None, train_x, y[0], test_x, y[1], sha256=planned["sha256"],
+        mean=info.mean, std=info.std, classes=tuple(info.classes),
+    )  # fmt: skip
+
+
+def in_idx_files(info: DatasetInfo) -> bool:
+    """Tell whether images and labels are in files of their own."""
+    return [file.name for file in info.files] == list(FILE_NAMES)
