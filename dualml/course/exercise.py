@@ -142,12 +142,14 @@ class File:
         backend: whose; empty for one that needs no framework.
         solution: ``package:file`` of ours.
         requirements: in the order in which a student goes about them.
+        starts_groups: whether the framework's own communication is what it is about.
     """
 
     name: str
     backend: str
     solution: str
     requirements: Sequence[Requirement]
+    starts_groups: bool = False
 
     @property
     def task(self) -> str:

@@ -35,7 +35,7 @@ AGAIN = 8
 #: and characters of a path.
 SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
 #: Kinds of calls whose ranks reach one another by the framework's own means.
-NETWORKED = frozenset({"remote"})
+NETWORKED = frozenset({"remote", "group"})
 
 
 @dataclass

@@ -158,7 +158,7 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
     """Ready-made solutions and ways around."""
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
-    group = frozenset(COMMUNICATION.get(file.backend, ()))
+    group = frozenset(() if file.starts_groups else COMMUNICATION.get(file.backend, ()))
     for name, local, line in imports(tree):
         top = name.partition(".")[0]
         aliases[local] = name if local != top else top

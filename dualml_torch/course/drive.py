@@ -99,3 +99,12 @@ def remote(
     from dualml_torch.course import drive_rpc
 
     return drive_rpc.remote(module, target, options, arrays, comm)
+
+
+def group(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """See `dualml_torch.course.drive_group`."""
+    from dualml_torch.course import drive_group
+
+    return drive_group.group(module, target, options, arrays, comm)

@@ -60,7 +60,8 @@ class Server:
             module = python("-m", "dualml.course.isolation.server")
             preload = info.preload[1:] if backend else ()  # not the backend itself: a solution
             if network:
-                preload = (*preload, f"{info.package}.course.drive_rpc")
+                drives = (f"{info.package}.course.drive_{name}" for name in ("rpc", "group"))
+                preload = (*preload, *drives)
             modules = [drive_of(backend), *preload]
             around = bubblewrap.command(modules, environ) if kind == "bubblewrap" else []
             words = [*around, *module, str(theirs.fileno()), backend or "numpy", kind, *modules]

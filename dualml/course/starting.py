@@ -1,0 +1,88 @@
+"""Watches how a student's code starts a group of ranks: which rank of how many it says it is.
+
+A rank that is told wrong waits for others that never come, for half an hour by default. Here it is
+stopped before it begins to wait, and told what was wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+#: Variables by which frameworks and launchers tell a process of its group.
+VARIABLES = (
+    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MS_ROLE", "MS_NODE_ID",
+    "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT",
+)  # fmt: skip
+LOOPBACK = "127.0.0.1"
+
+
+class GroupError(RuntimeError):
+    """A rank that started as another one, or in a group of another size."""
+
+
+def check_place(rank: int, size: int, told_rank: int, told_size: int) -> None:
+    """Raise `GroupError` where a process starts as ``told_rank`` of ``told_size`` and is ``rank``
+    of ``size``."""
+    if told_size != size:
+        raise GroupError(f"the group is started for {told_size} ranks; {size} processes take part")
+    if told_rank != rank:
+        raise GroupError(f"the process of rank {rank} calls itself rank {told_rank}")
+
+
+def find_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.socket() as door:
+        door.bind((LOOPBACK, 0))
+        return int(door.getsockname()[1])
+
+
+@contextlib.contextmanager
+def without_variables() -> Iterator[None]:
+    """Take `VARIABLES` out of the environment, and put back what there was."""
+    before = {name: os.environ.pop(name, None) for name in VARIABLES}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def replaced(
+    student: Any, owners: Sequence[Any], functions: Mapping[str, Callable[..., Any]]
+) -> Iterator[None]:
+    """Put functions in the place of those of the same name, also where the student's file has
+    imported them.
+
+    Args:
+        student: the module of the student's file.
+        owners: modules of the framework that have the functions.
+        functions: name → what is called in its place.
+    """
+    changed: list[tuple[Any, str, Any]] = []
+    for name, function in functions.items():
+        originals = [getattr(owner, name) for owner in owners if hasattr(owner, name)]
+        for place in (*owners, student):
+            for key, value in list(vars(place).items()):
+                if any(value is original for original in originals):
+                    changed.append((place, key, value))
+                    setattr(place, key, function)
+    try:
+        yield
+    finally:
+        for place, key, value in changed:
+            setattr(place, key, value)
+
+
+def as_number(returned: Any) -> float:
+    """Return what a student's function returned as a number; −1 where it is none."""
+    try:
+        return float(returned)
+    except (TypeError, ValueError):
+        return -1.0
