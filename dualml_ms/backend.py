@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import mindspore as ms
@@ -64,10 +64,16 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
     ) -> MindSporePlacedStage:
         return MindSporePlacedStage(segments, recipe, devices)
 
-    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+    def method(
+        self,
+        name: str,
+        recipe: Recipe,
+        comm: Communicator | None,
+        config: Mapping[str, Any] | None = None,
+    ) -> MethodTraining:
         from dualml_ms.methods import method
 
-        return method(name, recipe, comm)
+        return method(name, recipe, comm, config)
 
     def read(self, losses: Sequence[Any]) -> Array:
         return np.array(

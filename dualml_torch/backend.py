@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,10 +73,16 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
     ) -> TorchPlacedStage:
         return TorchPlacedStage(segments, recipe, devices, comm)
 
-    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+    def method(
+        self,
+        name: str,
+        recipe: Recipe,
+        comm: Communicator | None,
+        config: Mapping[str, Any] | None = None,
+    ) -> MethodTraining:
         from dualml_torch.methods import method
 
-        return method(name, recipe, self.device, comm)
+        return method(name, recipe, self.device, comm, config)
 
     def rpc(self, plan: SplitPlan, comm: Communicator, recipe: Recipe) -> SplitModel:
         import torch.distributed.rpc

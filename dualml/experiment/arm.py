@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -15,6 +16,7 @@ from dualml.errors import UserError, nearest
 from dualml.experiment.offloaded import check_offload, stage_of, units_for
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
+from dualml.methods.config import check_config, read_config
 from dualml.methods.known import check_name, check_ranks
 from dualml.model.recompute import check as check_recompute
 from dualml.model.zoo import model as zoo_model
@@ -32,8 +34,9 @@ Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
 #: Keys of an arm that few need.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
-    "dealt_to", "cores", "seeds", "model", "split", "method", "launcher", "backends", "precision",
-    "loss_scale", "zero", "zero_reduce", "zero_lower", "recompute", "offload",
+    "dealt_to", "cores", "seeds", "model", "split", "method", "method_config", "launcher",
+    "backends", "precision", "loss_scale", "zero", "zero_reduce", "zero_lower", "recompute",
+    "offload",
 )  # fmt: skip
 
 
@@ -68,8 +71,9 @@ class Arm(Strict):
     the batch.
 
     ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
-    ``aggregation``. ``launcher`` starts the ranks in place of dualml. ``backends``: only these run
-    the arm; none named, all do.
+    ``aggregation``. ``method_config`` is the engine's own configuration, a table or the path of a
+    file of JSON (see `dualml.methods.config`). ``launcher`` starts the ranks in place of dualml.
+    ``backends``: only these run the arm; none named, all do.
 
     ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
     what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
@@ -107,6 +111,7 @@ class Arm(Strict):
     model: str = ""
     split: Split | None = None
     method: str = ""
+    method_config: dict[str, Any] = {}
     launcher: str = ""
     backends: list[str] = []
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -128,6 +133,11 @@ class Arm(Strict):
         if value:
             check_name(value)
         return value
+
+    @field_validator("method_config", mode="before")
+    @classmethod
+    def _method_config_is_read(cls, value: Any) -> Any:
+        return read_config(Path(value)) if isinstance(value, str) and value else value or {}
 
     @field_validator("launcher")
     @classmethod
@@ -209,6 +219,9 @@ class Arm(Strict):
     def _method_fits(self) -> Arm:
         if self.launcher and self.world_size == 1:
             raise UserError(f"launcher = {self.launcher} starts several ranks; world_size is 1")
+        if self.method_config:
+            check_config(self.method_config, self.method, self.batch_size, self.world_size,
+                         self.optimizer)  # fmt: skip
         if not self.method:
             return self
         if self.kind != "train" or self.split is not None or self.aggregation != Aggregation():

@@ -13,7 +13,16 @@ from dualml.methods import METHODS
 #: What changes nothing in the arithmetic of an update but its rounding.
 HOW = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
-    *("method", "launcher", "backends", "zero", "zero_reduce", "recompute", "offload"),
+    *(
+        "method",
+        "method_config",
+        "launcher",
+        "backends",
+        "zero",
+        "zero_reduce",
+        "recompute",
+        "offload",
+    ),
 )
 
 

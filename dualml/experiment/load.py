@@ -104,11 +104,15 @@ def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def place(table: dict[str, Any], base: Path) -> None:
-    """Make the paths of weights absolute: in a file they are relative to the file, on the command
-    line to the working directory."""
+    """Make the paths of weights and configurations absolute: in a file they are relative to the
+    file, on the command line to the working directory."""
     for key in ("pretrained", "initial"):
         if isinstance(given := table.get(key), str) and given:
             table[key] = os.path.abspath(base / Path(given).expanduser())
+    for arm in table["arms"].values() if is_table(table, "arms") else ():
+        given = arm.get("method_config") if isinstance(arm, dict) else None
+        if isinstance(given, str) and given:
+            arm["method_config"] = os.path.abspath(base / Path(given).expanduser())
 
 
 def shorten(table: dict[str, Any], most: Any) -> None:

@@ -35,6 +35,7 @@ class MethodTraining(Training, Observable):
             state is not seen.
         keeps: weights and optimizer state are all that an update leaves: a trial can be resumed.
         processes: that the engine says there are.
+        groups: kind of group → ranks of each, where the engine divides them.
         skips: updates that the engine has passed over; its `state` tells of them where the engine
             may.
     """
@@ -42,6 +43,7 @@ class MethodTraining(Training, Observable):
     sharded: bool = False
     keeps: bool = True
     processes: int = 1
+    groups: Mapping[str, Sequence[Sequence[int]]] = {}
     skips: Skips
 
     def check_processes(self, asked: int) -> None:
@@ -54,6 +56,9 @@ class MethodTraining(Training, Observable):
                 f"the engine trains in {counted(self.processes)}; the trial has {counted(asked)}: "
                 "was it started by a launcher of another job, or with its WORLD_SIZE?"
             )
+
+    def close(self) -> None:
+        """Give back what its engine has taken outside of the device."""
 
     @abstractmethod
     def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:
@@ -82,8 +87,17 @@ class Driving(Ability):
     does = "train by the methods of engines"
 
     @abstractmethod
-    def method(self, name: str, recipe: Recipe, comm: Communicator | None) -> MethodTraining:
+    def method(
+        self,
+        name: str,
+        recipe: Recipe,
+        comm: Communicator | None,
+        config: Mapping[str, Any] | None = None,
+    ) -> MethodTraining:
         """The method of this name, ready.
+
+        Args:
+            config: its engine's own configuration, of methods that take one.
 
         Raises:
             Unsupported: there is none; it does not run here; its engine is missing.

@@ -33,10 +33,12 @@ class MethodInfo:
         forwards: forward passes of an update.
         shards: of weights, gradients and state those of which each rank has a part when the
             optimizer steps.
+        weight_bytes: of a weight of the model; 0: as many as the backend's type has.
         masters: copies of the weights that its optimizer updates in their place, in parts as the
             state; they count as state.
         beside: language → what it holds beside these, or where the parts are not equal.
         file: that it shares with others, from which ``options`` tell it apart.
+        configured: takes its engine's own configuration (`dualml.methods.config`).
         unsupported: why it does not run on a machine like this at all, and ``page`` says so.
     """
 
@@ -54,10 +56,12 @@ class MethodInfo:
     counted: bool = True
     forwards: int = 1
     shards: Sequence[str] = ()
+    weight_bytes: int = 0
     masters: int = 0
     beside: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    configured: bool = False
     unsupported: str = ""
     page: str = ""
 

@@ -53,6 +53,8 @@ class ClosedForm:
         """Bytes for every parameter."""
         if part in self.away:
             return 0
+        if part == "weights" and self.info and self.info.weight_bytes:
+            return self.info.weight_bytes
         copies = self.slots + (self.info.masters if self.info else bool(self.lower))
         return self.size * copies if part == "state" else self.lower or self.size
 

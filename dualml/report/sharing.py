@@ -20,7 +20,7 @@ from dualml.words import Words
 #: What may differ between arms of one table: how many ranks there are, and how they share.
 VARY = (
     *("world_size", "zero", "zero_reduce", "zero_lower", "aggregation"),
-    *("method", "launcher", "backends"),
+    *("method", "method_config", "launcher", "backends"),
 )
 
 

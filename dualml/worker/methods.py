@@ -87,4 +87,8 @@ class MethodRanks(Sharing):
         self.comm.barrier()
 
     def summary(self) -> dict[str, Any]:
-        return {"world_size": self.size}
+        groups = {
+            f"{kind} groups": "; ".join(" ".join(map(str, ranks)) for ranks in every)
+            for kind, every in self.method.groups.items()
+        }
+        return {"world_size": self.size, **({"how": groups} if groups else {})}

@@ -16,7 +16,7 @@ from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.methods import METHODS
-from dualml.methods.driven import Driving
+from dualml.methods.driven import Driving, MethodTraining
 from dualml.methods.known import check_here
 from dualml.offload.model import OffloadedAlone, OffloadedModel
 from dualml.worker.capture import PROBE
@@ -65,6 +65,8 @@ class Setup:
         self.held: How | None = None
         #: The model, where parts of it are kept outside of the device.
         self.elsewhere: OffloadedModel | None = None
+        #: The engine whose own loop makes the updates, where one does.
+        self.engine: MethodTraining | None = None
         try:
             self.ranks = self.assemble(comm, models or ModelCache())
             self.training = self.ranks.training
@@ -88,7 +90,8 @@ class Setup:
         if arm.method:
             check_here(backend.name, arm.method, arm.world_size)
             driving = backend.ability(Driving)
-            made = models.keep(key, lambda: driving.method(arm.method, self.recipe(), comm))
+            made = models.keep(key, lambda: self.driving(driving, comm))
+            self.engine = made
             if comm is None:
                 return MethodAlone(backend, made, folder, self.feed)
             info = METHODS.get(backend.name, {}).get(arm.method)
@@ -114,6 +117,11 @@ class Setup:
         pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
         return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
 
+    def driving(self, backend: Driving, comm: Communicator | None) -> MethodTraining:
+        """Make the arm's method on this rank."""
+        arm = self.arm
+        return backend.method(arm.method, self.recipe(), comm, arm.method_config)
+
     def offloaded(self, comm: Communicator | None) -> Alone:
         """Made for this trial alone: its files are in the trial's folder."""
         arm, backend, folder = self.arm, self.backend, self.folder
@@ -132,6 +140,8 @@ class Setup:
         """Give back what the trial has taken outside of the device."""
         if self.elsewhere is not None:
             self.elsewhere.close()
+        if self.engine is not None:
+            self.engine.close()
 
     def model_key(self) -> str:
         """What decides the model's code: arms that agree here may use one model in turn."""
@@ -147,7 +157,7 @@ class Setup:
         model = (self.spec.name, self.seed if keeps_seed else 0)
         # What is chosen for a batch and for so many updates belongs to the trial.
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
-        own += arm.method
+        own += arm.method + str(arm.method_config or "")
         key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
         return str((*key, arm.plan_precision, arm.recompute))
 

@@ -7,16 +7,26 @@ as one graph. `dualml_ms.methods.training` feeds it a trial's batches and looks 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
 from dualml.backend import Recipe
 from dualml.communicator import Communicator
+from dualml.errors import Unsupported
 from dualml.methods import method as known
 from dualml_ms.methods.training import MindSporeMethod
 
 
-def method(name: str, recipe: Recipe, comm: Communicator | None) -> MindSporeMethod:
+def method(
+    name: str,
+    recipe: Recipe,
+    comm: Communicator | None,
+    config: Mapping[str, Any] | None = None,
+) -> MindSporeMethod:
     """See `dualml.methods.driven.Driving`."""
     info = known("mindspore", name)
     info.check()
+    if config:
+        raise Unsupported(f"{info.title} has no configuration of its own: leave out method_config")
     file = importlib.import_module(f"{__name__}.{info.file or name}")
     return MindSporeMethod(file.Method, info, recipe, comm)

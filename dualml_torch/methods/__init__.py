@@ -7,6 +7,8 @@ training` feeds it a trial's batches and looks at its weights.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -17,10 +19,14 @@ from dualml_torch.methods.training import TorchMethod
 
 
 def method(
-    name: str, recipe: Recipe, device: torch.device, comm: Communicator | None
+    name: str,
+    recipe: Recipe,
+    device: torch.device,
+    comm: Communicator | None,
+    config: Mapping[str, Any] | None = None,
 ) -> TorchMethod:
     """See `dualml.methods.driven.Driving`."""
     info = known("torch", name)
     info.check()
     file = importlib.import_module(f"{__name__}.{info.file or name}")
-    return TorchMethod(file.Method, info, recipe, device, comm)
+    return TorchMethod(file.Method, info, recipe, device, comm, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -23,6 +23,7 @@ class Given:
         criterion: logits, labels → mean loss.
         processes: how many there are.
         options: of the method, as `dualml.methods` has them.
+        config: of its engine, the user's own, which agrees with the plan.
     """
 
     model: Network
@@ -31,6 +32,7 @@ class Given:
     device: torch.device
     processes: int
     options: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Base(ABC):
@@ -56,6 +58,14 @@ class Base(ABC):
         Args:
             x: what the model takes: samples, and masks where it has Dropout.
         """
+
+    @property
+    def groups(self) -> Mapping[str, list[list[int]]]:
+        """Kind of group → ranks of each, where an engine divides them."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 — most engines take nothing
+        """Give back what the engine has taken outside of the device."""
 
     @property
     def processes(self) -> int:

@@ -1,13 +1,41 @@
 """DeepSpeed: its engine keeps the optimizer's state (ZeRO 1), gradients (ZeRO 2), and weights (ZeRO
-3), in shards.
+3), in shards; in bfloat16 where it is told so, and state and weights in host memory or on disk.
 
-Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-Models".
+Sources: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models"; Ren et al. 2021, "ZeRO-Offload"; Rajbhandari et al. 2021, "ZeRO-Infinity".
 """
 
-import deepspeed
+import shutil
+import tempfile
 
+import deepspeed
+import torch
+from deepspeed.utils import safe_get_full_fp32_param
+from torch import nn
+
+from dualml.errors import Unsupported
 from dualml_torch.methods.base import Base, Given
+
+#: What the plan decides, and what DeepSpeed would do unless it is told.
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 1,  # asked for; batches may have any size
+    "zero_allow_untested_optimizer": True,
+    "zero_force_ds_cpu_optimizer": False,
+    "gradient_clipping": 0.0,  # 1.0 unless it is told: another rule of update
+}
+
+
+class Lowered(nn.Module):
+    """A model whose weights are bfloat16; what its layers make of them in float32, such as means,
+    is cast for the next product."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *x):
+        with torch.autocast(x[0].device.type, torch.bfloat16):
+            return self.model(*x)
 
 
 class Method(Base):
@@ -17,33 +45,59 @@ class Method(Base):
     def __init__(self, given: Given) -> None:
         # It would compile an extension first, for minutes, that two processes can do without.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self.folder = ""
+        config = {**given.config, **CONFIG, "bf16": {"enabled": "bf16" in given.options}}
+        config["zero_optimization"] = self.sharing(given)
         self.model, self.optimizer, *_ = deepspeed.initialize(
-            model=given.model,
+            model=Lowered(given.model) if "bf16" in given.options else given.model,
             optimizer=given.optimizer(given.model.parameters()),
-            config={
-                "train_micro_batch_size_per_gpu": 1,  # asked for; batches may have any size
-                "zero_optimization": {
-                    "stage": given.options["stage"],
-                    "stage3_param_persistence_threshold": 0,  # smaller tensors would stay whole
-                },
-                "zero_allow_untested_optimizer": True,
-                "zero_force_ds_cpu_optimizer": False,
-                "gradient_clipping": 0.0,  # 1.0 unless it is told: another rule of update
-            },
+            config=config,
         )
         self.criterion = given.criterion
 
     def step(self, x, y):
-        loss = self.criterion(self.model(*x), y)
+        loss = self.criterion(self.model(*x).float(), y)
         self.model.backward(loss * self.weight)
         self.model.step()
         return loss.detach()
+
+    def sharing(self, given):
+        """What is in shards, and where."""
+        own, options = given.config.get("zero_optimization", {}), given.options
+        table = {
+            "stage3_param_persistence_threshold": 0,  # smaller tensors would stay whole
+            **own,
+            "stage": options["stage"],
+        }
+        for key in ("offload_optimizer", "offload_param"):
+            if device := options.get(key):
+                table[key] = {**own.get(key, {}), "device": device}
+                if device == "nvme":
+                    table[key]["nvme_path"] = self.disk(table[key].get("nvme_path"))
+        return table
+
+    def disk(self, path):
+        """A folder of this process for files of weights and state."""
+        if not deepspeed.ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
+            raise Unsupported(
+                "DeepSpeed reads and writes disks by libaio, which it compiles against: install it "
+                "with apt-get install libaio-dev (Debian, Ubuntu) and a C++ compiler"
+            )
+        self.folder = self.folder or tempfile.mkdtemp(prefix="dualml-nvme-", dir=path)
+        return self.folder
+
+    def close(self):
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def processes(self):
         return self.model.world_size
 
     def whole(self, model):
+        if isinstance(self.model.module, Lowered):  # the float32 weights, which are updated
+            parameters = model.named_parameters()
+            return {name: safe_get_full_fp32_param(p).detach() for name, p in parameters}
         if not hasattr(next(model.parameters()), "ds_tensor"):
             return super().whole(model)
         with deepspeed.zero.GatheredParameters(list(model.parameters())):

@@ -11,6 +11,7 @@ import torch
 from dualml.backend import Array, Arrays, Memory, Recipe, Weighable, batch_digest
 from dualml.communicator import Communicator
 from dualml.methods import MethodInfo
+from dualml.methods.config import handed_on
 from dualml.methods.driven import MethodTraining
 from dualml.methods.skips import Skips
 from dualml.model.dropout import masks
@@ -34,8 +35,10 @@ class TorchMethod(MethodTraining, Weighable):
         recipe: Recipe,
         device: torch.device,
         comm: Communicator | None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.make, self.info, self.recipe, self.device = make, info, recipe, device
+        self.config, self.method = handed_on(config or {}), None
         self.ranks, self.now = 1 if comm is None else comm.size, 0
         if comm is not None:  # engines look for what torchrun says
             for name, value in (("RANK", comm.rank), ("WORLD_SIZE", comm.size)):
@@ -49,6 +52,7 @@ class TorchMethod(MethodTraining, Weighable):
 
     def begin(self, weights: Mapping[str, Array]) -> None:
         """The method before its first update, with these weights."""
+        self.close()
         self.model = self.network(weights).train()
         self.seen = self.network(weights) if self.sharded else self.model
         given = Given(
@@ -58,12 +62,17 @@ class TorchMethod(MethodTraining, Weighable):
             device=self.device,
             processes=self.ranks,
             options=self.info.options,
+            config=self.config,
         )
         self.method = self.make(given)
-        self.processes = self.method.processes
+        self.processes, self.groups = self.method.processes, self.method.groups
         self.skips, self.scaled, self.made = Skips(), self.method.scale is not None, False
         # Engines decide on the host whether they step: no synchronisation is added.
         self.own().register_step_post_hook(self.stepped)
+
+    def close(self) -> None:
+        if self.method is not None:
+            self.method.close()
 
     def stepped(self, *_: Any) -> None:
         self.made = True

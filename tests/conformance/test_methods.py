@@ -22,6 +22,8 @@ EXACT = 2e-5
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
 #: Methods of PyTorch with DistributedDataParallel inside, whose buckets copy all gradients.
 DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerate")
+#: Those of DeepSpeed that pad every tensor.
+STAGE_3 = ("deepspeed_zero3", "deepspeed_offload_param", "deepspeed_nvme")
 CASES = [(name, n) for name in judged() for n in (1, 2)]
 
 
@@ -88,7 +90,7 @@ def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]])
             continue
         info, memories = METHODS[backend][name], [rank[name]["memory"] for rank in each]
         padded = -(-psi // (2 * n)) * 2 * n if info.masters else psi
-        if name == "deepspeed_zero3":
+        if name in STAGE_3:
             padded = sum(-(-size // n) * n for size in sizes)
         slots = {"weights": 1, "gradients": 1, "state": len(methods.RULE.slots) + info.masters}
         for part, copies in slots.items():
@@ -97,7 +99,8 @@ def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]])
                 assert sum(counts) == 4 * copies * padded, (name, part)
                 assert max(counts) < 4 * copies * psi, (name, part)
             else:
-                assert counts == [4 * copies * psi] * n, (name, part)
+                size = info.weight_bytes if part == "weights" and info.weight_bytes else 4
+                assert counts == [size * copies * psi] * n, (name, part)
 
 
 def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, Any]]]) -> None:
@@ -115,8 +118,10 @@ def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, 
             assert all(0 < n < 1.5 * one for n in buckets), name
         elif name == "fsdp_layers_kept":
             assert all(one <= n < 2 * one for n in buckets), name
+        elif name == "deepspeed_pipeline":
+            pass  # nothing but messages of activations
         elif name.startswith("deepspeed"):
-            assert min(buckets) >= 4 * 5 * 10**8
+            assert min(buckets) >= (METHODS[backend][name].weight_bytes or 4) * 5 * 10**8
         else:
             assert not any(buckets), name
 

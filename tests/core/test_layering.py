@@ -95,6 +95,7 @@ ONLY_TORCH = {
                 "ddp",
                 "ddp_bf16",
                 "deepspeed",
+                "deepspeed_pipeline",
                 "fsdp",
                 "horovod",
                 "zero_optimizer",
