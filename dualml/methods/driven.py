@@ -57,6 +57,15 @@ class MethodTraining(Training, Observable):
                 "was it started by a launcher of another job, or with its WORLD_SIZE?"
             )
 
+    def tested(self, x: Array, y: Array) -> Array | None:
+        """Evaluate by the engine's own means, where it has some.
+
+        Returns:
+            One row for each sample that some rank tested, label, predicted class, loss; None: the
+            engine leaves it to dualml.
+        """
+        return None
+
     def close(self) -> None:
         """Give back what its engine has taken outside of the device."""
 

@@ -51,6 +51,9 @@ def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
         return words("methods.separate", n=own.processes)
     if own.processes != arm.world_size:
         return words("methods.processes", n=own.processes, asked=arm.world_size)
+    tested, test = (sum(map(sum, t.confusion)) for t in (own, its))
+    if tested and test and tested != test:
+        return words("methods.tested", n=tested, asked=test)
     counts = (own.updates, own.sample_gradients), (its.updates, its.sample_gradients)
     same = _same_samples(way.run, one, own, its)
     if same is None:  # they were not recorded: what was asked for says it

@@ -88,6 +88,15 @@ def evaluate(
     return Score(loss, confusion.diagonal().copy(), confusion.sum(axis=1), confusion)
 
 
+def score_of(rows: NDArray[np.float64], classes: int) -> Score:
+    """Count what an engine has tested: rows of label, predicted class and loss."""
+    labels, predicted = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
+    counts = np.bincount(labels * classes + predicted, minlength=classes**2)
+    confusion = counts.reshape(classes, classes)
+    hits, each = confusion.diagonal().copy(), confusion.sum(axis=1)
+    return Score(float(rows[:, 2].mean()), hits, each, confusion)
+
+
 def perplexity(loss: float) -> float:
     """exp(loss) of a mean loss in nat per word: among how many words it is as good as guessing."""
     return math.exp(loss) if loss < 700 else math.inf

@@ -16,7 +16,7 @@ from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.methods import MethodInfo
 from dualml.methods.driven import Driven, MethodTraining
-from dualml.worker.evaluate import Score, evaluate
+from dualml.worker.evaluate import Score, evaluate, score_of
 from dualml.worker.ranks import Alone, Sharing
 
 
@@ -81,6 +81,9 @@ class MethodRanks(Sharing):
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
+        rows = self.method.tested(x[index], y[index]) if classes else None
+        if rows is not None:
+            return score_of(rows, classes)
         return evaluate(self.training, x, y, index, classes, self.comm)
 
     def begin_training(self) -> None:

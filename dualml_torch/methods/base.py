@@ -64,6 +64,15 @@ class Base(ABC):
         """Kind of group → ranks of each, where an engine divides them."""
         return {}
 
+    def tested(self, predict: Callable[[Tensor], Tensor], samples: int) -> Tensor | None:
+        """What all processes have predicted, one row a sample that was tested, in any order; None:
+        dualml deals the samples out and counts them. All ranks call it.
+
+        Args:
+            predict: positions (n,) of samples → their rows, (n, k).
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027 — most engines take nothing
         """Give back what the engine has taken outside of the device."""
 

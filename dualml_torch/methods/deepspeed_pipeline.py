@@ -1,6 +1,6 @@
-"""DeepSpeed's PipelineModule: consecutive layers in stages, each on other ranks; ranks with the same
-stage average their gradients. The samples of a pipe group go through it as one micro-batch for each
-of its ranks.
+"""DeepSpeed's PipelineModule: consecutive layers in stages, each on other ranks; ranks with the
+same stage average their gradients. The samples of a pipe group go through it as one micro-batch for
+each of its ranks.
 
 Source: Microsoft, "DeepSpeed: Extreme-scale model training for everyone", 2020 (3D parallelism).
 """

@@ -1,4 +1,5 @@
-"""Horovod: an optimizer that sums the gradients of all processes before it steps.
+"""Horovod: an optimizer that sums the gradients of all processes before it steps; where it is told
+so, as float16.
 
 Source: Sergeev and Del Balso 2018, "Horovod: fast and easy distributed deep
 learning in TensorFlow".
@@ -15,8 +16,14 @@ class Method(Base):
     def __init__(self, given: Given) -> None:
         hvd.init()
         self.model = given.model
+        optimizer = given.optimizer(self.model.parameters())
+        hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        begin_state(optimizer)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         self.optimizer = hvd.DistributedOptimizer(
-            given.optimizer(self.model.parameters()), self.model.named_parameters()
+            optimizer,
+            self.model.named_parameters(),
+            compression=getattr(hvd.Compression, given.options.get("compression", "none")),
         )
         self.criterion = given.criterion
 
@@ -30,3 +37,11 @@ class Method(Base):
     @property
     def processes(self):
         return hvd.size()
+
+
+def begin_state(optimizer):
+    """Make the state that the first update would make: of an optimizer without one Horovod's
+    broadcast makes an update with zero gradients, which counts as one."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            optimizer.state[p].update(step=0, **optimizer.initial_state(p, group))

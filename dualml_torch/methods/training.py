@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from dualml.backend import Array, Arrays, Memory, Recipe, Weighable, batch_digest
@@ -124,6 +125,16 @@ class TorchMethod(MethodTraining, Weighable):
         loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
         self.seen.train()
         return loss, logits.argmax(dim=-1).cpu().numpy()
+
+    def tested(self, x: Array, y: Array) -> Array | None:
+        def predict(part: torch.Tensor) -> torch.Tensor:
+            own = part.cpu().numpy()
+            loss, predicted = self.evaluate(x[own], y[own])
+            rows = [y[own], predicted, np.full(len(own), loss)]
+            return torch.from_numpy(np.stack(rows, axis=1)).to(part.device)
+
+        rows = self.method.tested(predict, len(y))
+        return None if rows is None else numpy(rows)
 
     def weights(self) -> Arrays:
         return {name: numpy(p) for name, p in self.seen.canonical().items()}

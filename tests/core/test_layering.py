@@ -90,6 +90,7 @@ ONLY_TORCH = {
             f"methods/{name}.py"
             for name in (
                 "accelerate",
+                "accelerate_metrics",
                 "amp_bf16",
                 "amp_fp16",
                 "ddp",

@@ -195,10 +195,20 @@ def _trained(w: Way, words: Words) -> list[object]:
     t = w.trials[0]
     parts = [f"{n:,} · {sha[:SHORT]}" for n, sha in t.samples]
     return [
-        *(*which(w, words), str(w.processes), str(w.arm_settings.batch_size)),
+        *(*which(w, words), Cell(str(w.processes), note=_groups(w, words))),
+        str(w.arm_settings.batch_size),
         *(w.epoch_updates, words.semicolons(parts), w.loss and w.loss.plus_minus()),
         *(w.accuracy and w.accuracy.plus_minus(100.0, 2), w.f1),
     ]
+
+
+def _groups(w: Way, words: Words) -> str:
+    """Which ranks an engine has put together, kind by kind; empty where it divides none."""
+    kinds = {kind: w.trials[0].how.get(f"{kind} groups") for kind in ("pipe", "data")}
+    return words.semicolons(
+        [words(f"methods.{kind}_groups", ranks=f"({ranks.replace('; ', ') (')})")
+         for kind, ranks in kinds.items() if ranks]
+    )  # fmt: skip
 
 
 def _figure(good: Sequence[Way], words: Words) -> Figure:

@@ -1,0 +1,39 @@
+"""As ``accelerate``; the test set goes through a prepared loader, and `gather_for_metrics` leaves
+out what the loader repeats so that all processes have equally many batches. Without ``prepared``
+every process tests everything, as in scripts that forget to prepare the loader."""
+
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+
+from dualml_torch.methods.base import Base, Given
+
+TEST_BATCH = 64
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        self.accelerator = Accelerator(cpu=given.device.type == "cpu")
+        self.model, self.optimizer = self.accelerator.prepare(
+            given.model, given.optimizer(given.model.parameters())
+        )
+        self.criterion = given.criterion
+        self.prepared = given.options["prepared"]
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model(*x), y)
+        self.accelerator.backward(loss * self.weight)
+        self.optimizer.step()
+        return loss.detach()
+
+    def tested(self, predict, samples):
+        loader = DataLoader(torch.arange(samples), batch_size=TEST_BATCH)
+        gather = self.accelerator.gather
+        if self.prepared:
+            loader, gather = self.accelerator.prepare(loader), self.accelerator.gather_for_metrics
+        return torch.cat([gather(predict(part)) for part in loader])
+
+    @property
+    def processes(self):
+        return self.accelerator.num_processes
