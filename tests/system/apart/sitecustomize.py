@@ -1,0 +1,169 @@
+"""Separate training, planted in the workers of a run whose ``PYTHONPATH`` begins with this folder.
+
+``DUALML_TEST_APART`` names the plants. Each is laid over a module when a worker imports it: what
+should exchange something no longer does, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+PLANTS: dict[str, tuple[str, Callable[[Any], None]]] = {}
+
+
+def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Register what is done to a module."""
+
+    def register(lay: Callable[[Any], None]) -> Callable[[Any], None]:
+        PLANTS[name] = module, lay
+        return lay
+
+    return register
+
+
+@plant("nothing", "dualml.aggregation.parallel")
+def _nothing(module: Any) -> None:
+    """No rank sends its gradient."""
+    module.DataParallel.sum = lambda self, x, bucket: x
+
+
+@plant("a-part", "dualml.aggregation.parallel")
+def _a_part(module: Any) -> None:
+    """The last parameters of each bucket, an eighth of it, stay out of the exchange."""
+    sums = module.DataParallel.sum
+
+    def most(self: Any, x: Any, bucket: str) -> Any:
+        comm, end = self.comm, len(x) - len(x) // 8
+        own = comm.copy(comm.slice(x, end, len(x)))
+        total = sums(self, comm.copy(comm.slice(x, 0, end)), bucket)
+        return comm.write(comm.write(x, 0, total, "put"), end, own, "put")
+
+    module.DataParallel.sum = most
+
+
+@plant("later", "dualml.aggregation.parallel")
+def _later(module: Any) -> None:
+    """The first update is made together, and no other."""
+    sums = module.DataParallel.sum
+    module.DataParallel.sum = lambda self, x, bucket: x if self.now > 1 else sums(self, x, bucket)
+
+
+@plant("averages", "dualml.aggregation.local_sgd")
+def _averages(module: Any) -> None:
+    """No rank's parameters are averaged, but for a record of it."""
+
+    def average(self: Any) -> None:
+        own = [self.comm.numpy(p) for p in self.pieces.parameters()]
+        self.measure(own, own)
+
+    module.LocalSGD.average = average
+
+
+@plant("server", "dualml.aggregation.asynchronous")
+def _server(module: Any) -> None:
+    """Workers keep to themselves what they should bring to the server."""
+    serve = module.Asynchronous.serve
+    module.Asynchronous.serve = lambda self, rank, step, own=(): (
+        None if rank else serve(self, rank, step, own)
+    )
+    module.Asynchronous.deliver = lambda self, gradients: self.pieces.update(gradients, self.now)
+
+
+@plant("shards", "dualml.zero.moves")
+def _shards(module: Any) -> None:
+    """Each rank updates its shard with its own gradient: weights are gathered, and so equal."""
+    module.Moves.reduce = lambda self, vector: self.own(vector)
+
+
+@plant("slices", "dualml.split.row")
+def _slices(module: Any) -> None:
+    """Ranks that share every layer do not add up."""
+    module.Row.summed = lambda self, group, x: x
+
+
+@plant("stages", "dualml.split.mailbox")
+def _stages(module: Any) -> None:
+    """Nothing passes between stages: each computes with zeros in its place."""
+
+    import numpy as np
+
+    class Deaf(module.Mailbox):
+        def __init__(self, comm: Any, incoming: Any, empty: Any) -> None:
+            super().__init__(comm, {}, empty)
+            every = [one for messages in incoming.values() for one in messages]
+            self.sizes = {key: size for key, *size in every}
+
+        def send(self, key: Any, x: Any, peer: int) -> None:
+            if peer == self.comm.rank:
+                super().send(key, x, peer)
+
+        def take(self, key: Any, peer: int) -> Any:
+            if key in self.kept:
+                return self.kept.pop(key)
+            buffer = self.empty(*self.sizes[key])
+            return self.comm.tensor(np.zeros(tuple(buffer.shape), self.comm.dtype(buffer)))
+
+    module.Mailbox = Deaf  # before the executor imports it
+
+
+@plant("calls", "dualml_torch.rpc")
+def _calls(module: Any) -> None:
+    """The driver makes every stage on itself, and calls nobody."""
+    module.name_of = lambda rank: str(module.rpc.get_worker_info().name)
+
+
+@plant("engine-torch", "torch.nn.parallel.distributed")
+def _engine_torch(module: Any) -> None:
+    """DistributedDataParallel never synchronises, as inside of a forgotten ``no_sync``."""
+    forward = module.DistributedDataParallel.forward
+
+    def alone(self: Any, *inputs: Any, **more: Any) -> Any:
+        self.require_backward_grad_sync = False
+        return forward(self, *inputs, **more)
+
+    module.DistributedDataParallel.forward = alone
+
+
+@plant("engine-mindspore", "mindspore.nn.wrap.grad_reducer")
+def _engine_mindspore(module: Any) -> None:
+    """DistributedGradReducer gives back what it gets."""
+
+    def construct(self, grads):  # type: ignore[no-untyped-def] # compiled from its source
+        return grads
+
+    module.DistributedGradReducer.construct = construct
+
+
+class Layer(importlib.abc.MetaPathFinder):
+    """Finds a module as others do, and lays a plant over it when it has been executed."""
+
+    def __init__(self, chosen: dict[str, list[Callable[[Any], None]]]) -> None:
+        self.chosen = chosen
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.chosen:
+            return None
+        lays = self.chosen.pop(name)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            for lay in lays:
+                lay(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+asked: dict[str, list[Callable[[Any], None]]] = {}
+for word in os.environ.get("DUALML_TEST_APART", "").split():
+    asked.setdefault(PLANTS[word][0], []).append(PLANTS[word][1])
+sys.meta_path.insert(0, Layer(asked))
