@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ import mindspore as ms
 import mindspore.mint.distributed as md
 import numpy as np
 
-from dualml.communicator import Communicator, How, Place
+from dualml.communicator import BITWISE, Communicator, How, Place
 from dualml.errors import CommunicationError
 from dualml.sockets import sent_bytes
 from dualml_ms.cluster import Membership, first_line, join
@@ -24,6 +24,12 @@ DTYPES = {
 }
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 NATIVE = ("broadcast", "gather", "all_gather", "scatter")
+#: Reductions that md has not → what they are made of.
+FOLDED = {
+    "all_reduce": "mint.distributed.all_gather",
+    "reduce": "mint.distributed.gather",
+    "reduce_scatter": "mint.distributed.send and recv",
+}
 COMPOSED = {
     "reduce": "mint.distributed.gather, then a fold in rank order (no reduce on a CPU)",
     "reduce_scatter": "mint.distributed.send and recv, then a fold in rank order",
@@ -70,6 +76,8 @@ class MindSporeCommunicator(Communicator):
     def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
         if self.group is None:
             return How("composed", "one rank: nothing to send")
+        if op in BITWISE and primitive in FOLDED:
+            return How("composed", f"{FOLDED[primitive]}, then a fold in rank order (no {op})")
         divided = ", divided by n" if op == "mean" else ""
         if primitive in NATIVE:
             return How("native", f"mint.distributed.{primitive}")
@@ -85,9 +93,13 @@ class MindSporeCommunicator(Communicator):
             # md.barrier returns before the others are there and logs an error on a CPU.
             "barrier": How("composed", "mint.distributed.all_reduce of one element"),
             "subgroup": How("native", "mint.distributed.new_group"),
+            # Beside it, CommHandle has a wait and nothing that tells whether it is done.
             # async_op starts in 0.4 ms where operators are queued, but nothing is gained on two
             # cores: 1.6 s for a collective and a computation that take 0.5 and 0.9 s.
             "asynchronous": How("unsupported", "the call returns when the result is there"),
+            # Asked for tag 2, recv returns what was sent with tag 1; of None and -1 it raises.
+            "tags": How("unsupported", "mint.distributed ignores the tag on a CPU"),
+            "any_source": How("unsupported", "mint.distributed.recv takes a named rank alone"),
         }
         return details[primitive]
 
@@ -205,10 +217,6 @@ class MindSporeCommunicator(Communicator):
         pieces = [ms.Tensor.from_numpy(p.asnumpy().reshape(-1)) for p in parts or [x] * self.size]
         md.scatter(into, pieces, self.ranks[root], self.group)
         return ms.Tensor.from_numpy(into.asnumpy().reshape(x.shape))
-
-    def _start(self, primitive: str, x: ms.Tensor, **options: Any) -> Callable[[], Any]:
-        result = self._native(primitive, x, **options)
-        return lambda: result
 
     def _exchange(
         self, send: Mapping[int, ms.Tensor], receive: Mapping[int, ms.Tensor]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +11,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dualml.clock import EVENTS, WALL
-from dualml.communicator import Communicator, How, Place
-from dualml.communicator.parts import parts_of
-from dualml.errors import CommunicationError
+from dualml.communicator import BITWISE, Communicator, How, Place
+from dualml.communicator.how import Work
 from dualml.sockets import sent_bytes
 from dualml_torch.clock import start_events
 from dualml_torch.cluster import join, leave, new_group
-from dualml_torch.rendezvous import Membership, first
+from dualml_torch.collectives import TorchCollectives
+from dualml_torch.rendezvous import Membership
 
 DTYPES = {
     torch.bfloat16: "bfloat16",
@@ -30,19 +28,28 @@ DTYPES = {
     torch.int64: "int64",
 }
 KINDS = {name: kind for kind, name in DTYPES.items()}
-OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "max": dist.ReduceOp.MAX,
-    "min": dist.ReduceOp.MIN,
-    "prod": dist.ReduceOp.PRODUCT,
-}
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
 CALLED = {
     "reduce_scatter": "reduce_scatter_tensor",
     "all_to_all": "all_to_all_single",
     "exchange": "isend, irecv",
     "subgroup": "new_group",
-    "asynchronous": "all_reduce, all_gather with async_op",
+    "asynchronous": "collectives with async_op",
+    "tags": "isend, irecv with tag",
+    "any_source": "irecv with src=None",
+}
+#: What gloo has, and nccl has not.
+OF_GLOO = {
+    "tags": "nccl ignores the tag of a message",
+    "any_source": "nccl receives from a named rank alone",
+}
+BITS = {"band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+#: Bitwise reductions of nccl, which has none.
+FOLDED = {
+    "all_reduce": "dist.all_gather, then a fold in rank order",
+    "reduce": "dist.gather, then a fold in rank order",
+    "reduce_scatter": "isend, irecv, then a fold in rank order",
 }
 
 
@@ -61,7 +68,7 @@ def connect(place: Place, device: str | torch.device = "cpu") -> TorchCommunicat
     return TorchCommunicator(place, join(place, device))
 
 
-class TorchCommunicator(Communicator):
+class TorchCommunicator(TorchCollectives):
     """Tensors between processes; see `dualml.communicator.Communicator`. `connect` makes it.
 
     Args:
@@ -94,8 +101,12 @@ class TorchCommunicator(Communicator):
     def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
         if self.group is None:
             return How("native", "one rank: nothing to send")
+        if self.member.engine == "nccl" and primitive in OF_GLOO:
+            return How("unsupported", OF_GLOO[primitive])
+        if self.member.engine == "nccl" and op in BITWISE and primitive in REDUCTIONS:
+            return How("composed", FOLDED[primitive])
         text = f"dist.{CALLED.get(primitive, primitive)}, {self.member.engine}"
-        if op == "mean" and primitive in ("all_reduce", "reduce", "reduce_scatter"):
+        if op == "mean" and primitive in REDUCTIONS:
             text += ", then divided by n"
         if primitive == "reduce_scatter":
             if self.member.engine == "gloo":
@@ -136,6 +147,9 @@ class TorchCommunicator(Communicator):
         ordered, n = torch.stack(list(parts)).sort(0).values, len(parts)
         middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
         return torch.where(ordered[-1].isnan(), ordered[-1], middle)  # nan is sorted to the end
+
+    def combine_bits(self, a: Tensor, b: Tensor, op: str) -> Tensor:
+        return BITS[op](a, b)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
         return x.mul_(factor if x.is_floating_point() else int(factor))
@@ -192,137 +206,30 @@ class TorchCommunicator(Communicator):
                 work.wait()
         return buffers
 
-    def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
+    def _isend(self, x: Tensor, peer: int) -> Work:
         return self._message(dist.isend, x, peer)
 
-    def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
+    def _irecv(self, buffer: Tensor, peer: int) -> Work:
         return self._message(dist.irecv, buffer, peer)
 
-    def _message(self, begin: Any, x: Tensor, peer: int) -> Callable[[], Tensor]:
+    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Work:
+        return self._message(dist.isend, x, peer, tag)
+
+    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
+        return self._message(dist.irecv, buffer, peer, tag)
+
+    def _message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> Work:
         with self._told("exchange"):
-            work = begin(x, self.ranks[peer], self.group)
+            work = begin(x, None if peer is None else self.ranks[peer], self.group, tag)
+        read: list[int] = []
 
         def wait() -> Tensor:
             with self._told("exchange"):
                 work.wait()
+                if peer is None:
+                    read.append(work._source_rank())  # in the group
             return x
 
-        return wait
-
-    def _native(self, primitive: str, x: Tensor, **options: Any) -> Any:
-        if self.group is None:
-            return self._alone(primitive, x, options)
-        with self._told(primitive):
-            return getattr(self, f"_{primitive}_now")(x, **options)
-
-    def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Any]:
-        if self.group is None:
-            result = self._alone(primitive, x, options)
-            return lambda: result
-        with self._told(primitive):
-            if primitive == "all_reduce":
-                x = x.contiguous()
-                output: Any = x
-                work = dist.all_reduce(x, OPS[options["op"]], self.group, async_op=True)
-            else:
-                output = self._buffers(x)
-                work = dist.all_gather(output, x, self.group, async_op=True)
-
-        def wait() -> Any:
-            with self._told(primitive):
-                work.wait()
-            return output
-
-        return wait
-
-    def _all_reduce_now(self, x: Tensor, op: str) -> Tensor:
-        x = x.contiguous()
-        dist.all_reduce(x, OPS[op], self.group)
-        return x
-
-    def _reduce_now(self, x: Tensor, op: str, root: int) -> Tensor:
-        dist.reduce(x, self.ranks[root], OPS[op], self.group)
-        return x
-
-    def _broadcast_now(self, x: Tensor, root: int) -> Tensor:
-        x = x.contiguous()
-        dist.broadcast(x, self.ranks[root], self.group)
-        return x
-
-    def _gather_now(self, x: Tensor, root: int) -> list[Tensor] | None:
-        parts = self._buffers(x) if self.rank == root else None
-        dist.gather(x, parts, self.ranks[root], self.group)
-        return parts
-
-    def _all_gather_now(self, x: Tensor) -> list[Tensor]:
-        parts = self._buffers(x)
-        dist.all_gather(parts, x, self.group)
-        return parts
-
-    def _scatter_now(self, x: Tensor, parts: list[Tensor] | None, root: int) -> Tensor:
-        dist.scatter(x, parts, self.ranks[root], self.group)
-        return x
-
-    def _reduce_scatter_now(self, x: Tensor, op: str) -> Tensor:
-        sizes = parts_of(len(x), self.size)
-        if sizes[0] != sizes[-1]:
-            rows = x.new_zeros((self.size, sizes[0]))
-            for row, part in zip(rows, x.split(sizes), strict=True):
-                row[: len(part)] = part
-            x = rows.view(-1)
-        own = x.new_empty(sizes[0])
-        with warnings.catch_warnings():
-            # torch 2.13 calls it reduce_scatter_single; 2.4 does not know that name.
-            warnings.simplefilter("ignore", FutureWarning)
-            dist.reduce_scatter_tensor(own, x, OPS[op], self.group)
-        return own[: sizes[self.rank]]
-
-    def _all_to_all_now(self, x: Tensor, parts: list[Tensor]) -> list[Tensor]:
-        rows = torch.stack(parts)
-        received = torch.empty_like(rows)
-        if rows.numel():
-            dist.all_to_all_single(received, rows, group=self.group)
-        return list(received.unbind(0))
-
-    def _barrier_now(self, x: None) -> None:
-        if self.member.engine == "nccl":
-            dist.barrier(self.group, device_ids=[self.member.device.index])
-        else:
-            dist.barrier(self.group)
-
-    def _buffers(self, x: Tensor) -> list[Tensor]:
-        """One tensor of the shape of ``x`` for every rank, side by side in one memory."""
-        return list(x.new_empty((self.size, *x.shape)).unbind(0))
-
-    def _alone(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
-        if primitive in ("gather", "all_gather"):
-            return [x]
-        parts = options.get("parts")
-        return {"scatter": parts and parts[0], "all_to_all": parts}.get(primitive, x)
-
-    @contextmanager
-    def _told(self, primitive: str) -> Iterator[None]:
-        """torch's errors as one line: who, in what, and what is likely behind it."""
-        try:
-            yield
-        except CommunicationError:
-            raise
-        except RuntimeError as error:
-            self.member.broken = True
-            text = f"rank {self.rank} of {self.size}, {primitive}: {cause(error, self.place)}"
-            raise CommunicationError(text) from error
-
-
-def cause(error: BaseException, place: Place) -> str:
-    """What an error of torch.distributed most likely comes from."""
-    text = str(error)
-    if any(words in text for words in ("losed by peer", "reset by peer", "Broken pipe")):
-        return "the connection to another rank is gone; that rank most likely failed, see its log"
-    if any(words in text.lower() for words in ("timed out", "timeout")):
-        return (
-            f"no answer within {place.timeout:g} s; a rank hangs, is late, or does something else "
-            "(checking mode says what)"
-        )
-    if "op.preamble" in text or "mismatch" in text.lower():
-        return "ranks ask for different sizes or types (checking mode says who asks for what)"
-    return first(error)
+        source = (lambda: read[0]) if peer is None else None
+        done = work.is_completed if self.member.engine == "nccl" else None
+        return Work(wait, done, "gloo does not tell of a message", source)

@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from dualml.communicator import DTYPES, OPS, PRIMITIVES, Communicator
+from dualml.communicator import DTYPES, PRIMITIVES, Communicator
+from dualml.communicator.how import ask, operations_of
 from dualml.communicator.parts import parts_of
 from dualml.communicator.place import exchange_notes
-from dualml.errors import CommunicationError
+from dualml.errors import CommunicationError, Unsupported
 
 Pairs = list[tuple[Any, Any]]
 LENGTH = 7
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "asynchronous")
 #: Of no type: tried with one only.
 TYPELESS = ("barrier", "subgroup")
+MESSAGES = ("exchange", "tags", "any_source")
+BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
 def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
@@ -31,11 +34,13 @@ def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
         for dtype in DTYPES[1:2] if primitive in TYPELESS else DTYPES:
             broken = ""
             for op in operations(primitive, dtype):
-                how = comm.how(primitive, dtype, op or "sum")
+                how = ask(comm, primitive, dtype, op or "sum")
                 kind, detail, wrong = str(how.kind), how.detail, ""
                 if kind != "unsupported" and not (lost or broken):
                     try:
                         wrong = attempt(comm, primitive, dtype, op, kind)
+                    except Unsupported as error:  # a backend of before there was such a primitive
+                        kind, detail = "unsupported", str(error)
                     except Exception as error:  # whatever a framework raises is the answer
                         first = (str(error).strip().splitlines() or [""])[0]
                         wrong = broken = f"{type(error).__name__}: {first}"[:300]
@@ -51,7 +56,7 @@ def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
 def operations(primitive: str, dtype: str) -> list[str]:
     if primitive not in REDUCTIONS:
         return [""]
-    return [op for op in OPS if op != "mean" or dtype.startswith("float")]
+    return operations_of(dtype)
 
 
 def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) -> str:
@@ -67,7 +72,7 @@ def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) 
             return f"{array.dtype}{array.shape} instead of {want.dtype}{want.shape}"
         if not np.allclose(array, want, rtol=bound, atol=0):
             return f"wrong result: {array.tolist()} instead of {want.tolist()}"[:200]
-    collective = primitive not in (*TYPELESS, "exchange", "asynchronous")
+    collective = primitive not in (*TYPELESS, *MESSAGES, "asynchronous")
     if collective and kind == "native" and traffic.sent + traffic.received:
         return f"said to be native, but made of messages: {traffic.sent} sent"
     return ""
@@ -80,6 +85,8 @@ def contribution(rank: int, dtype: str) -> Any:
 
 
 def reduced(arrays: Sequence[Any], op: str) -> Any:
+    if op in BITS:
+        return BITS[op].reduce(np.stack(arrays))
     folds: dict[str, Any] = {"max": np.maximum, "min": np.minimum, "prod": np.multiply}
     total = folds.get(op, np.add).reduce(np.stack(arrays).astype(np.float64))
     return (total / len(arrays) if op == "mean" else total).astype(arrays[0].dtype)
@@ -113,6 +120,51 @@ def _reduce(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs
 def _exchange(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     return [(comm.exchange({right: x}, {left: comm.empty_like(x)})[left], arrays[left])]
+
+
+def _tags(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Two messages to the right neighbour, received in the other order."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    sent = [comm.isend(x, right, 1), comm.isend(comm.combine(comm.copy(x), x, "sum"), right, 2)]
+    twice, _ = comm.recv(comm.empty_like(x), left, 2)
+    once, _ = comm.recv(comm.empty_like(x), left, 1)
+    for pending in sent:
+        pending.wait()
+    return [(twice, arrays[left] + arrays[left]), (once, arrays[left])]
+
+
+def _any_source(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    if comm.rank:
+        comm.send(x, 0)
+        return []
+    came = [comm.recv(comm.empty_like(x)) for _ in range(comm.size - 1)]
+    if sorted(rank for _, rank in came) != list(range(1, comm.size)):
+        raise CommunicationError(f"messages of ranks {[rank for _, rank in came]}")
+    return [(got, arrays[rank]) for got, rank in came]
+
+
+def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """The reductions, and with the sum all other collectives, begun and waited for afterwards."""
+    last = comm.size - 1
+    total, own = reduced(arrays, op), comm.rank == last
+    begun = [(comm.all_reduce(x, op, wait=False), [total])]
+    begun.append((comm.reduce(x, last, op, wait=False), [total] if own else None))
+    if op == "sum":
+        parts = [comm.tensor(array) for array in arrays]
+        begun.append((comm.broadcast(x, last, wait=False), [arrays[last]]))
+        begun.append((comm.gather(x, last, wait=False), list(arrays) if own else None))
+        begun.append((comm.all_gather(x, wait=False), list(arrays)))
+        begun.append((comm.scatter(parts, x, last, wait=False), [arrays[comm.rank]]))
+        begun.append((comm.all_to_all([x] * comm.size, wait=False), list(arrays)))
+        begun.append((comm.barrier(wait=False), None))
+    pairs: Pairs = []
+    for pending, want in begun:
+        found = pending.wait()
+        if not pending.done():
+            raise CommunicationError("what was waited for is not done")
+        if want is not None:
+            pairs += zip(found if isinstance(found, list) else [found], want, strict=True)
+    return pairs
 
 
 def _barrier(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
@@ -153,5 +205,7 @@ RUNS: dict[str, Callable[[Communicator, Any, Sequence[Any], str], Pairs]] = {
     "exchange": _exchange,
     "barrier": _barrier,
     "subgroup": _subgroup,
-    "asynchronous": lambda c, x, a, op: [(c.all_reduce(x, op, wait=False).wait(), reduced(a, op))],
+    "asynchronous": _asynchronous,
+    "tags": _tags,
+    "any_source": _any_source,
 }

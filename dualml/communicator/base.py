@@ -9,14 +9,13 @@ n is the number of ranks; ranks are those of the group, from 0 to n - 1.
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from dualml.communicator.engine import Engine
-from dualml.communicator.how import DTYPES, OPS, Done, Finish, Tensor
+from dualml.communicator.how import BITWISE, DTYPES, OPS, Done, Finish, Tensor
+from dualml.communicator.messages import Messages
 from dualml.communicator.parts import start_of
 from dualml.communicator.place import exchange_notes, per_machine
 from dualml.errors import CommunicationError
@@ -28,7 +27,12 @@ def added(op: str) -> str:
     return "sum" if op == "mean" else op
 
 
-class Communicator(Engine):
+def settled(result: Tensor, wait: bool) -> Any:
+    """What is there already, as the caller wants it: itself, or a `Pending`."""
+    return result if wait else Done(result)
+
+
+class Communicator(Messages):
     """A group of ranks as one of them sees it.
 
     Tensors are called ``x``; ``root`` and ``peer`` are ranks of the group; ``op`` is one of `OPS`.
@@ -36,6 +40,10 @@ class Communicator(Engine):
     Unless ``inplace`` is asked for, arguments are left as they are. All ranks of the group call the
     same methods in the same order with tensors of the same shape and type, except where noted.
     Results in the order of ranks. Tensors may be empty, of any shape, and need not be contiguous.
+
+    With ``wait=False`` a collective returns a `Pending` in place of its result: ``done()`` and
+    ``wait()``. It is under way where `how` says that ``asynchronous`` is native; elsewhere it is
+    done when the call returns.
 
     Attributes:
         rank, size: this rank and how many there are.
@@ -52,57 +60,62 @@ class Communicator(Engine):
 
     def all_reduce(
         self, x: Tensor, op: str = "sum", *, inplace: bool = False, wait: bool = True
-    ) -> Tensor:
-        """The reduction of ``x`` over all ranks, on every rank; a `Pending` with ``wait=False``.
+    ) -> Any:
+        """The reduction of ``x`` over all ranks, on every rank.
 
         Args:
-            op: one of `OPS`; ``mean`` divides the sum by n and needs a floating type.
+            op: one of `OPS`; ``mean`` divides the sum by n and needs a floating type. Of whole
+                numbers also one of `BITWISE`.
             inplace: ``x`` may be overwritten.
         """
         self._enter("all_reduce", x, op)
         if self._native_here("all_reduce", x, op):
             own = x if inplace else self.copy(x)
-            if not wait:
-                return self._under_way("all_reduce", own, lambda y: self._mean(y, op), op=added(op))
-            return self._mean(self._run("all_reduce", own, op=added(op)), op)
-        total = self._fold(self._all_gather(x), op)
-        return total if wait else Done(total)
+            return self._begun("all_reduce", own, wait, lambda y: self._mean(y, op), op=added(op))
+        return settled(self._fold(self._all_gather(x), op), wait)
 
-    def reduce(self, x: Tensor, root: int = 0, op: str = "sum") -> Tensor | None:
+    def reduce(self, x: Tensor, root: int = 0, op: str = "sum", *, wait: bool = True) -> Any:
         """The reduction of ``x`` over all ranks on rank ``root``, None elsewhere."""
         self._enter("reduce", x, op, root)
         if self._native_here("reduce", x, op):
-            total = self._run("reduce", self.copy(x), op=added(op), root=root)
-            return self._mean(total, op) if self.rank == root else None
-        parts = self._gather(x, root)
-        return None if parts is None else self._fold(parts, op)
 
-    def broadcast(self, x: Tensor, root: int = 0, *, inplace: bool = False) -> Tensor:
+            def then(total: Tensor) -> Tensor | None:
+                return self._mean(total, op) if self.rank == root else None
+
+            return self._begun("reduce", self.copy(x), wait, then, op=added(op), root=root)
+        parts = self._gather(x, root)
+        return settled(None if parts is None else self._fold(parts, op), wait)
+
+    def broadcast(
+        self, x: Tensor, root: int = 0, *, inplace: bool = False, wait: bool = True
+    ) -> Any:
         """``x`` of rank ``root``; elsewhere ``x`` only tells shape and type."""
         self._enter("broadcast", x, root=root)
         own = x if inplace else self.copy(x)
         if self._native_here("broadcast", x, handed=(x,) if self.rank == root else ()):
-            return self._run("broadcast", own, root=root)
+            return self._begun("broadcast", own, wait, root=root)
         if self.rank != root:
-            return self.exchange({}, {root: own})[root]
+            return settled(self.exchange({}, {root: own})[root], wait)
         self.exchange(dict.fromkeys(self._others(), own), {})
-        return own
+        return settled(own, wait)
 
-    def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
-        """Every rank's ``x`` on rank ``root``, None elsewhere."""
+    def gather(self, x: Tensor, root: int = 0, *, wait: bool = True) -> Any:
+        """Every rank's ``x`` on rank ``root``, in a list; None elsewhere."""
         self._enter("gather", x, root=root)
-        return self._gather(x, root)
+        if not wait and self._native_here("gather", x):
+            return self._begun("gather", self.copy(x), wait, root=root)
+        return settled(self._gather(x, root), wait)
 
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
-        """Every rank's ``x`` on every rank; a `Pending` with ``wait=False``."""
+        """Every rank's ``x`` on every rank, in a list."""
         self._enter("all_gather", x)
-        if wait:
-            return self._all_gather(x)
-        if self._native_here("all_gather", x):
-            return self._under_way("all_gather", self.copy(x), lambda parts: parts)
-        return Done(self._all_gather(x))
+        if not wait and self._native_here("all_gather", x):
+            return self._begun("all_gather", self.copy(x), wait)
+        return settled(self._all_gather(x), wait)
 
-    def scatter(self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0) -> Tensor:
+    def scatter(
+        self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0, *, wait: bool = True
+    ) -> Any:
         """Part r of rank ``root``'s ``parts`` on rank r; all parts have the shape of ``like``.
 
         Args:
@@ -117,21 +130,23 @@ class Communicator(Engine):
         self._enter("scatter", like, root=root)
         own = [self.copy(p) for p in parts or ()] if self.rank == root else None
         if self._native_here("scatter", like, handed=own or ()):
-            return self._run("scatter", self.empty_like(like), parts=own, root=root)
+            return self._begun("scatter", self.empty_like(like), wait, parts=own, root=root)
         if own is None:
-            return self.exchange({}, {root: self.empty_like(like)})[root]
+            return settled(self.exchange({}, {root: self.empty_like(like)})[root], wait)
         self.exchange({r: own[r] for r in self._others()}, {})
-        return own[root]
+        return settled(own[root], wait)
 
-    def reduce_scatter(self, x: Tensor, op: str = "sum") -> Tensor:
+    def reduce_scatter(self, x: Tensor, op: str = "sum", *, wait: bool = True) -> Any:
         """Part r of the reduction of the 1-D ``x``, on rank r; parts as in `parts_of`."""
         self._enter("reduce_scatter", x, op)
         if self._native_here("reduce_scatter", x, op):
-            return self._mean(self._run("reduce_scatter", self.copy(x), op=added(op)), op)
+            own, options = self.copy(x), {"op": added(op)}
+            return self._begun("reduce_scatter", own, wait, lambda y: self._mean(y, op), **options)
         whole, ends = self.copy(x), [start_of(len(x), self.size, r) for r in range(self.size + 1)]
-        return self._fold(self._swap([self.slice(whole, a, b) for a, b in pairwise(ends)]), op)
+        parts = self._swap([self.slice(whole, a, b) for a, b in pairwise(ends)])
+        return settled(self._fold(parts, op), wait)
 
-    def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
+    def all_to_all(self, parts: Sequence[Tensor], *, wait: bool = True) -> Any:
         """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape.
 
         Raises:
@@ -144,64 +159,13 @@ class Communicator(Engine):
         self._enter("all_to_all", parts[0])
         native = self._native_here("all_to_all", parts[0], handed=parts)
         own = [self.copy(p) for p in parts]
-        return list(self._run("all_to_all", own[0], parts=own)) if native else self._swap(own)
+        if native:
+            return self._begun("all_to_all", own[0], wait, list, parts=own)
+        return settled(self._swap(own), wait)
 
-    def exchange(
-        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
-    ) -> dict[int, Tensor]:
-        """Point to point: send to some ranks and receive from some, all at once.
-
-        Only the ranks named need to take part; what one sends another must receive in the same
-        order. A rank may call it with nothing at all.
-
-        Args:
-            send: rank → contiguous tensor.
-            receive: rank → buffer of the shape and type expected; it may be overwritten.
-
-        Returns:
-            rank → what it sent.
-        """
-        for peer in (*send, *receive):
-            self._check_peer(peer)
-        t = self.traffic
-        t.sent, t.received = t.sent + len(send), t.received + len(receive)
-        out, into = (sum(map(self.nbytes, side.values())) for side in (send, receive))
-        t.bytes_sent, t.bytes_received = t.bytes_sent + out, t.bytes_received + into
-        if self.delay is not None and (send or receive):
-            time.sleep(self.delay(out, into))
-        return dict(self._timed("exchange", lambda: self._exchange(send, receive)))
-
-    def isend(self, x: Tensor, peer: int) -> Finish:
-        """Begin to send the contiguous ``x``, which stays as it is until the wait is over."""
-        self._check_peer(peer)
-        nbytes, t = self.nbytes(x), self.traffic
-        t.sent, t.bytes_sent = t.sent + 1, t.bytes_sent + nbytes
-        if self.delay is not None:
-            time.sleep(self.delay(nbytes, 0))
-        wait: Callable[[], Tensor] = self._timed("isend", lambda: self._isend(x, peer))
-        return Finish(lambda: self._timed("isend", wait), lambda sent: sent)
-
-    def irecv(self, buffer: Tensor, peer: int) -> Finish:
-        """Begin to receive into ``buffer``; its wait returns what came.
-
-        Messages of a pair of ranks come in the order in which they were sent: ask for them, and
-        wait for them, in that order.
-        """
-        self._check_peer(peer)
-        nbytes, t = self.nbytes(buffer), self.traffic
-        t.received, t.bytes_received = t.received + 1, t.bytes_received + nbytes
-        wait: Callable[[], Tensor] = self._timed("irecv", lambda: self._irecv(buffer, peer))
-
-        def late(got: Tensor) -> Tensor:
-            if self.delay is not None:
-                time.sleep(self.delay(0, nbytes))
-            return got
-
-        return Finish(lambda: self._timed("irecv", wait), late)
-
-    def barrier(self) -> None:
+    def barrier(self, *, wait: bool = True) -> Any:
         """Return when every rank has called it."""
-        self._run("barrier", None)
+        return self._begun("barrier", None, wait, lambda _: None)
 
     def per_machine(self) -> int:
         """Ranks on each machine, where each has as many, next to one another; else 0.
@@ -242,12 +206,20 @@ class Communicator(Engine):
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
         """A communicator of these ranks of the group, this one among them."""
 
-    def _under_way(
-        self, primitive: str, x: Tensor, then: Callable[[Tensor], Tensor], **options: Any
-    ) -> Finish:
-        """Begun here, waited for later: what that takes is on the clock, too."""
-        wait = self._start(primitive, x, **options)
-        return Finish(lambda: self._timed(primitive, wait), then)
+    def _begun(
+        self,
+        primitive: str,
+        x: Tensor,
+        wait: bool,
+        then: Callable[[Tensor], Tensor] = lambda y: y,
+        **options: Any,
+    ) -> Any:
+        """Execute a native collective and return ``then`` of its result; without ``wait`` return
+        it as a `Pending`, whose waiting is on the clock, too."""
+        if wait or self.how("asynchronous").kind != "native":
+            return settled(then(self._run(primitive, x, **options)), wait)
+        work = self._start(primitive, x, **options)
+        return Finish(lambda: self._timed(primitive, work), then, work)
 
     def _native_here(
         self, primitive: str, x: Tensor, op: str = "sum", handed: Sequence[Tensor] | None = None
@@ -289,17 +261,14 @@ class Communicator(Engine):
         """In the order of ranks: every rank rounds alike."""
         total = self.copy(parts[0])
         for part in parts[1:]:
-            total = self.combine(total, part, added(op))
+            if op in BITWISE:
+                total = self.combine_bits(total, part, op)
+            else:
+                total = self.combine(total, part, added(op))
         return self._mean(total, op)
 
     def _mean(self, total: Tensor, op: str) -> Tensor:
         return self.scale(total, 1 / self.size) if op == "mean" else total
-
-    def _check_peer(self, peer: int) -> None:
-        if not 0 <= peer < self.size or peer == self.rank:
-            raise CommunicationError(
-                f"rank {self.rank} of {self.size} cannot exchange with rank {peer}"
-            )
 
     def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
         """Refuse what cannot be meant; in checking mode compare with what the others ask for."""
@@ -307,8 +276,11 @@ class Communicator(Engine):
         known = (*DTYPES, *self.more_types)
         if kind not in known:
             raise CommunicationError(f"{primitive} takes {', '.join(known)}; received {kind}")
-        if op not in OPS:
-            raise CommunicationError(f"{primitive}: op must be one of {OPS}; received {op!r}")
+        if op not in OPS and op not in BITWISE:
+            known = (*OPS, *BITWISE)
+            raise CommunicationError(f"{primitive}: op must be one of {known}; received {op!r}")
+        if op in BITWISE and not kind.startswith("int"):
+            raise CommunicationError(f"{primitive}: {op} is of int32 and int64; received {kind}")
         if op == "mean" and kind.startswith("int"):
             raise CommunicationError(f"{primitive}: the mean of {kind} is not a {kind}; use sum")
         if not 0 <= root < self.size:

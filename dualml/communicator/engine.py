@@ -13,8 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml.clock import WALL, start_wall
-from dualml.communicator.how import How, Tensor, Traffic
+from dualml.communicator.how import How, Tensor, Traffic, Work
 from dualml.communicator.place import Place
+from dualml.errors import Unsupported
+
+#: Bitwise reduction → NumPy's function of two arrays.
+BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
 class Engine(ABC):
@@ -77,7 +81,14 @@ class Engine(ABC):
     @abstractmethod
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
         """The ``op`` ``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never
-        ``b``."""
+        ``b``. See `combine_bits` for the others."""
+
+    def combine_bits(self, a: Tensor, b: Tensor, op: str) -> Tensor:
+        """Apply ``band``, ``bor`` or ``bxor`` to two tensors of whole numbers; returns a new one.
+
+        Engines need not have it: it is NumPy's here.
+        """
+        return self.tensor(BITS[op](self.numpy(a), self.numpy(b)))
 
     def median(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the median of floating tensors of one shape, coordinate by coordinate; of an even
@@ -113,11 +124,22 @@ class Engine(ABC):
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
         """Begin to send; for engines that copy a message into a queue it is done at once."""
         self._exchange({peer: x}, {})
-        return lambda: x
+        return Work(lambda: x, lambda: True)
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
         """Begin to receive; engines that cannot do so ahead of time receive when they wait."""
-        return lambda: self._exchange({}, {peer: buffer})[peer]
+        why = "it is received when it is waited for"
+        return Work(lambda: self._exchange({}, {peer: buffer})[peer], why=why)
+
+    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Callable[[], Tensor]:
+        """Begin to send what is received by the same ``tag``; of engines that `how` says have
+        ``tags``."""
+        raise Unsupported(f"{self.backend} has no tags")
+
+    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
+        """Begin to receive by tag, of any rank where ``peer`` is None; of engines that `how` says
+        have ``tags`` or ``any_source``. `Work.source` tells the rank."""
+        raise Unsupported(f"{self.backend} has neither tags nor messages of any rank")
 
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
         """Execute a collective that `how` calls native; may overwrite ``x`` (which is contiguous).
@@ -128,7 +150,8 @@ class Engine(ABC):
         raise NotImplementedError(primitive)
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
-        """Begin a native collective and return what waits for its result."""
+        """Begin a native collective and return what waits for its result, a `Work`; of engines
+        that `how` says are ``asynchronous``."""
         raise NotImplementedError(primitive)
 
     def sent(self) -> int | None:

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
+from dualml.errors import Unsupported
+
 Tensor = Any
 Kind = Literal["native", "composed", "unsupported"]
 OPS = ("sum", "mean", "max", "min", "prod")
+#: Reductions of whole numbers alone.
+BITWISE = ("band", "bor", "bxor")
 DTYPES = ("float16", "float32", "float64", "int32", "int64")
 PRIMITIVES = (
     "all_reduce",
@@ -23,7 +27,20 @@ PRIMITIVES = (
     "barrier",
     "subgroup",
     "asynchronous",
+    "tags",
+    "any_source",
 )
+
+
+def operations_of(dtype: str) -> list[str]:
+    """List the reductions that a type has: no mean of whole numbers, no bits of others.
+
+    >>> operations_of("int32")
+    ['sum', 'max', 'min', 'prod', 'band', 'bor', 'bxor']
+    """
+    if dtype.startswith("int"):
+        return [*(op for op in OPS if op != "mean"), *BITWISE]
+    return list(OPS)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,15 @@ class How:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}"
+
+
+def ask(comm: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    """Ask a communicator how it executes a primitive, also one that it does not know."""
+    try:
+        how: How = comm.how(primitive, dtype, op)
+    except KeyError:
+        return How("unsupported", f"{comm.backend} does not know {primitive}")
+    return how
 
 
 @dataclass
@@ -74,10 +100,17 @@ class Traffic:
 
 
 class Pending(Protocol):
-    """A collective under way."""
+    """A collective or message under way, as `torch.distributed.Work` is one."""
 
     def wait(self) -> Tensor:
-        """Its result, when it is there."""
+        """Return its result, when it is there; again, when it is called again."""
+
+    def done(self) -> bool:
+        """Return whether `wait` would return at once.
+
+        Raises:
+            Unsupported: the engine does not tell before it is waited for.
+        """
 
 
 class Done:
@@ -89,12 +122,68 @@ class Done:
     def wait(self) -> Tensor:
         return self.result
 
+    def done(self) -> bool:
+        return True
+
+
+class Work:
+    """What an engine has begun.
+
+    Args:
+        wait: waits and returns its result.
+        done: whether that would return at once; None: the engine does not tell.
+        why: what to say where it does not tell.
+        source: rank of the group that a message came from, once it has been waited for.
+    """
+
+    def __init__(
+        self,
+        wait: Callable[[], Tensor],
+        done: Callable[[], bool] | None = None,
+        why: str = "",
+        source: Callable[[], int] | None = None,
+    ) -> None:
+        self._wait, self.done, self.why, self.source = wait, done, why, source
+
+    def __call__(self) -> Tensor:
+        return self._wait()
+
 
 class Finish:
-    """A native collective under way, with what remains to be done to its result."""
+    """An operation of an engine under way, with what remains to be done to its result.
 
-    def __init__(self, wait: Callable[[], Tensor], then: Callable[[Tensor], Tensor]) -> None:
-        self._wait, self._then = wait, then
+    Args:
+        wait: waits and returns what came; called once.
+        then: makes the result of it.
+        work: what the engine has begun, where it is a `Work`.
+
+    Attributes:
+        source: rank of the group that a message is from, after `wait`; None of a collective.
+    """
+
+    def __init__(
+        self,
+        wait: Callable[[], Tensor],
+        then: Callable[[Tensor], Tensor],
+        work: Callable[[], Tensor] | None = None,
+        source: int | None = None,
+    ) -> None:
+        self._wait, self._then, self._work = wait, then, work
+        self.source, self._over, self._result = source, False, None
 
     def wait(self) -> Tensor:
-        return self._then(self._wait())
+        if not self._over:
+            self._result = self._then(self._wait())
+            self._over = True
+            source = getattr(self._work, "source", None)
+            self.source = source() if source is not None else self.source
+        return self._result
+
+    def done(self) -> bool:
+        if self._over:
+            return True
+        done = getattr(self._work, "done", None)
+        if done is None:
+            why = getattr(self._work, "why", "") or "this engine does not tell"
+            raise Unsupported(f"whether it is done: {why}; call wait()")
+        return bool(done())

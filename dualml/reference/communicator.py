@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dualml.communicator import Communicator, How, MemoryBoard, Place
+from dualml.communicator.how import Work
 from dualml.errors import CommunicationError
 
 POLL_S = 0.05
@@ -32,6 +34,11 @@ class Switchboard:
             return self.lines[key]
 
 
+def tagged(tag: int) -> tuple[int, ...]:
+    """Name a line by its tag; messages without one share the line of `exchange`."""
+    return (tag,) if tag else ()
+
+
 class ThreadCommunicator(Communicator):
     """NumPy arrays between threads. Everything is composed of messages, in the order of ranks.
 
@@ -51,7 +58,7 @@ class ThreadCommunicator(Communicator):
         self.switchboard = switchboard
 
     def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
-        if primitive in ("exchange", "barrier", "subgroup"):
+        if primitive in ("exchange", "barrier", "subgroup", "tags", "any_source"):
             return How("native", "queues between threads")
         if primitive == "asynchronous":
             return How("unsupported", "a thread that waits cannot compute meanwhile")
@@ -112,6 +119,45 @@ class ThreadCommunicator(Communicator):
             peer: self._take((self.ranks, self.ranks[peer], me), peer, like)
             for peer, like in receive.items()
         }
+
+    def _isend_tagged(self, x: Any, peer: int, tag: int) -> Work:
+        key = (self.ranks, self.ranks[self.rank], self.ranks[peer], *tagged(tag))
+        self.switchboard.line(*key).put(np.array(x))
+        return Work(lambda: x, lambda: True)
+
+    def _irecv_tagged(self, buffer: Any, peer: int | None, tag: int) -> Work:
+        me, peers = self.ranks[self.rank], self._others() if peer is None else [peer]
+        keys = {(self.ranks, self.ranks[r], me, *tagged(tag)): r for r in peers}
+        found: list[int] = []
+
+        def wait() -> Any:
+            if len(keys) == 1:
+                key = next(iter(keys))
+            else:
+                whose = f"any rank{f' with tag {tag}' if tag else ''}"
+                key = self._wait_for(lambda: self._ready(keys), whose)
+            found.append(keys[key])
+            return self._take(key, keys[key], buffer)
+
+        return Work(wait, lambda: self._ready(keys) is not None, source=lambda: found[0])
+
+    def _ready(self, keys: Iterable[Any]) -> Any:
+        """The first of these lines that has a message; None of none."""
+        return next((key for key in keys if not self.switchboard.line(*key).empty()), None)
+
+    def _wait_for(self, find: Callable[[], Any], whom: str) -> Any:
+        """What ``find`` returns, once that is not None."""
+        waited, pause = 0.0, POLL_S / 50
+        while (found := find()) is None:
+            if self.switchboard.failed.is_set():
+                raise CommunicationError(f"{whom} gave up")
+            if waited > self.place.timeout:
+                raise CommunicationError(
+                    f"rank {self.rank} waited {self.place.timeout:g} s for {whom}"
+                )
+            time.sleep(pause)
+            waited += pause
+        return found
 
     def _take(self, key: Any, peer: int, like: Any = None) -> Any:
         line, waited = self.switchboard.line(*key), 0.0

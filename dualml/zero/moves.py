@@ -159,6 +159,9 @@ class Begun:
         self.moves.seconds += time.perf_counter() - begin
         return result
 
+    def done(self) -> bool:
+        return self.future.done()
+
 
 def check_overlap(comm: Communicator) -> None:
     """Raises `Unsupported`, on all ranks, where a collective cannot go on beside a computation."""

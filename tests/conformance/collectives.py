@@ -12,7 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from conformance import checks_claims, checks_coordinates, checks_groups, checks_primitives
+from conformance import (
+    checks_claims,
+    checks_coordinates,
+    checks_groups,
+    checks_messages,
+    checks_primitives,
+)
 from conformance.checks_claims import disagreements
 
 from dualml.aggregation import STRATEGIES
@@ -48,7 +54,13 @@ def _checks() -> dict[str, Check]:
         "coordinates": checks_coordinates.check_coordinates,
         "ring_by_layers": checks_coordinates.check_ring_by_layers,
         "subgroup": checks_groups.check_subgroup,
+        "tags": checks_messages.check_tags,
+        "any_source": checks_messages.check_any_source,
+        "async_op": checks_messages.check_async_op,
+        "async_messages": checks_messages.check_async_messages,
     }
+    for dtype in checks_messages.WHOLE:
+        found[f"bitwise-{dtype}"] = partial(checks_messages.check_bitwise, dtype=dtype)
     for name in PRIMITIVES:
         for dtype in DTYPES:
             check = getattr(checks_primitives, f"check_{name}")

@@ -37,7 +37,7 @@ def test_json() -> None:
     ops = found["primitives"]["reduce"]["dtypes"]
     assert set(ops) == set(DTYPES)
     assert set(ops["float64"]) == {"sum", "mean", "max", "min", "prod"}
-    assert set(ops["int32"]) == {"sum", "max", "min", "prod"}
+    assert set(ops["int32"]) == {"sum", "max", "min", "prod", "band", "bor", "bxor"}
 
 
 @pytest.mark.parametrize(

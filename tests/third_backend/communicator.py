@@ -78,6 +78,8 @@ class SocketCommunicator(Communicator):
     def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
         if primitive in ("exchange", "barrier", "subgroup"):
             return How("native", "sockets between processes")
+        if primitive in ("tags", "any_source"):
+            return How("unsupported", "a line has one queue for each rank")
         if primitive == "asynchronous":
             return How("unsupported", "who waits cannot compute meanwhile")
         return How("composed", "messages over sockets, added up in the order of ranks")

@@ -1,0 +1,162 @@
+"""Collectives of torch.distributed: begun, waited for, and told of in one line where they fail."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dualml.communicator import Communicator, Place
+from dualml.communicator.how import Work
+from dualml.communicator.parts import parts_of, start_of
+from dualml.errors import CommunicationError
+from dualml_torch.rendezvous import Membership, first
+
+OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+    "prod": dist.ReduceOp.PRODUCT,
+    "band": dist.ReduceOp.BAND,
+    "bor": dist.ReduceOp.BOR,
+    "bxor": dist.ReduceOp.BXOR,
+}
+#: What was begun, None where that is over already; and what makes the result of it.
+Begun = tuple[Any, Callable[[], Any]]
+
+
+class TorchCollectives(Communicator):
+    """The collectives of a `dualml_torch.communicator.TorchCommunicator`."""
+
+    member: Membership
+
+    def _native(self, primitive: str, x: Tensor, **options: Any) -> Any:
+        if self.group is None:
+            return self._alone(primitive, x, options)
+        with self._told(primitive):
+            _, result = getattr(self, f"_{primitive}_begin")(x, False, **options)
+            return result()
+
+    def _start(self, primitive: str, x: Tensor, **options: Any) -> Work:
+        if self.group is None:
+            result = self._alone(primitive, x, options)
+            return Work(lambda: result, lambda: True)
+        if primitive == "reduce_scatter" and self.member.engine == "gloo":
+            return self._start_gloo_reduce_scatter(x, **options)
+        with self._told(primitive):
+            work, result = getattr(self, f"_{primitive}_begin")(x, True, **options)
+        return self._work(primitive, work, result)
+
+    def _start_gloo_reduce_scatter(self, x: Tensor, op: str) -> Work:
+        """Begin what gloo does, an all_reduce: its own reduce_scatter copies the part when it is
+        waited for, and is never done before."""
+        with self._told("reduce_scatter"):
+            work, result = self._all_reduce_begin(x, True, op)
+        start, size = start_of(len(x), self.size, self.rank), parts_of(len(x), self.size)[self.rank]
+        return self._work("reduce_scatter", work, lambda: result()[start : start + size])
+
+    def _work(self, primitive: str, work: Any, result: Callable[[], Any]) -> Work:
+        def wait() -> Any:
+            with self._told(primitive):
+                if work is not None:
+                    work.wait()
+            return result()
+
+        return Work(wait, work.is_completed if work is not None else lambda: True)
+
+    # Each begins a collective, ``later``: does not wait for it; the work, and what makes the result
+    # of it when it is over.
+
+    def _all_reduce_begin(self, x: Tensor, later: bool, op: str) -> Begun:
+        x = x.contiguous()
+        return dist.all_reduce(x, OPS[op], self.group, later), lambda: x
+
+    def _reduce_begin(self, x: Tensor, later: bool, op: str, root: int) -> Begun:
+        return dist.reduce(x, self.ranks[root], OPS[op], self.group, later), lambda: x
+
+    def _broadcast_begin(self, x: Tensor, later: bool, root: int) -> Begun:
+        x = x.contiguous()
+        return dist.broadcast(x, self.ranks[root], self.group, later), lambda: x
+
+    def _gather_begin(self, x: Tensor, later: bool, root: int) -> Begun:
+        parts = self._buffers(x) if self.rank == root else None
+        return dist.gather(x, parts, self.ranks[root], self.group, later), lambda: parts
+
+    def _all_gather_begin(self, x: Tensor, later: bool) -> Begun:
+        parts = self._buffers(x)
+        return dist.all_gather(parts, x, self.group, later), lambda: parts
+
+    def _scatter_begin(
+        self, x: Tensor, later: bool, parts: list[Tensor] | None, root: int
+    ) -> Begun:
+        return dist.scatter(x, parts, self.ranks[root], self.group, later), lambda: x
+
+    def _reduce_scatter_begin(self, x: Tensor, later: bool, op: str) -> Begun:
+        sizes = parts_of(len(x), self.size)
+        if sizes[0] != sizes[-1]:
+            rows = x.new_zeros((self.size, sizes[0]))
+            for row, part in zip(rows, x.split(sizes), strict=True):
+                row[: len(part)] = part
+            x = rows.view(-1)
+        own = x.new_empty(sizes[0])
+        with warnings.catch_warnings():
+            # torch 2.13 calls it reduce_scatter_single; 2.4 does not know that name.
+            warnings.simplefilter("ignore", FutureWarning)
+            work = dist.reduce_scatter_tensor(own, x, OPS[op], self.group, later)
+        return work, lambda: own[: sizes[self.rank]]
+
+    def _all_to_all_begin(self, x: Tensor, later: bool, parts: list[Tensor]) -> Begun:
+        rows = torch.stack(parts)
+        received = torch.empty_like(rows)
+        work = None
+        if rows.numel():
+            work = dist.all_to_all_single(received, rows, group=self.group, async_op=later)
+        return work, lambda: list(received.unbind(0))
+
+    def _barrier_begin(self, x: None, later: bool) -> Begun:
+        bound = {}
+        if self.member.engine == "nccl":
+            bound = {"device_ids": [self.member.device.index]}
+        return dist.barrier(self.group, later, **bound), lambda: None
+
+    def _buffers(self, x: Tensor) -> list[Tensor]:
+        """One tensor of the shape of ``x`` for every rank, side by side in one memory."""
+        return list(x.new_empty((self.size, *x.shape)).unbind(0))
+
+    def _alone(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
+        if primitive in ("gather", "all_gather"):
+            return [x]
+        parts = options.get("parts")
+        return {"scatter": parts and parts[0], "all_to_all": parts}.get(primitive, x)
+
+    @contextmanager
+    def _told(self, primitive: str) -> Iterator[None]:
+        """torch's errors as one line: who, in what, and what is likely behind it."""
+        try:
+            yield
+        except CommunicationError:
+            raise
+        except RuntimeError as error:
+            self.member.broken = True
+            text = f"rank {self.rank} of {self.size}, {primitive}: {cause(error, self.place)}"
+            raise CommunicationError(text) from error
+
+
+def cause(error: BaseException, place: Place) -> str:
+    """What an error of torch.distributed most likely comes from."""
+    text = str(error)
+    if any(words in text for words in ("losed by peer", "reset by peer", "Broken pipe")):
+        return "the connection to another rank is gone; that rank most likely failed, see its log"
+    if any(words in text.lower() for words in ("timed out", "timeout")):
+        return (
+            f"no answer within {place.timeout:g} s; a rank hangs, is late, or does something else "
+            "(checking mode says what)"
+        )
+    if "op.preamble" in text or "mismatch" in text.lower():
+        return "ranks ask for different sizes or types (checking mode says who asks for what)"
+    return first(error)
