@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError, nearest
+from dualml.network import network_variables
 
 CGROUP = Path("/sys/fs/cgroup")
 #: Cores this process may use, as it found them: it may confine itself later (`pin`).
@@ -117,6 +118,7 @@ def environment() -> dict[str, str]:
         "gpus": "; ".join(f"{g.name} ({g.memory_mb} MB, driver {g.driver})" for g in gpus),
         "cuda_driver": cuda,
         "git": git_revision() or "",
+        **network_variables(),
     }
     return {key: value for key, value in facts.items() if value}
 

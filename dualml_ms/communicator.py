@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import mindspore as ms
 import mindspore.mint.distributed as md
 import numpy as np
 
-from dualml.communicator import BITWISE, Communicator, How, Place
-from dualml.errors import CommunicationError
+from dualml.communicator import BITWISE, How, Place
 from dualml.sockets import sent_bytes
-from dualml_ms.cluster import Membership, first_line, join
+from dualml_ms.cluster import Membership, join
+from dualml_ms.collectives import MindSporeCollectives
 
 DTYPES = {
     ms.float16: "float16",
@@ -53,7 +52,7 @@ def connect(place: Place, device: str = "cpu") -> MindSporeCommunicator:
     return MindSporeCommunicator(place, join(place, device))
 
 
-class MindSporeCommunicator(Communicator):
+class MindSporeCommunicator(MindSporeCollectives):
     """Tensors between processes; see `dualml.communicator.Communicator`. `connect` makes it of the
     ``place`` of this rank and what it has joined, ``member``.
 
@@ -165,59 +164,6 @@ class MindSporeCommunicator(Communicator):
         if self.whole:
             self.member.leave(self.place)
 
-    def _contiguous(self, x: ms.Tensor) -> ms.Tensor:
-        """What collectives and NumPy can write to: of other tensors both get a copy, silently."""
-        return x if x.is_contiguous() else self.copy(x)
-
-    def _native(self, primitive: str, x: Any, **options: Any) -> Any:
-        if self.group is None:
-            return x
-        if primitive == "barrier":
-            x, options = self.tensor(np.zeros(1, np.float32)), {"op": "sum"}
-            primitive = "all_reduce"
-        with self._told(primitive):
-            return getattr(self, f"_{primitive}_native")(self._contiguous(x), **options)
-
-    def _all_reduce_native(self, x: ms.Tensor, op: str) -> ms.Tensor:
-        if x.size:
-            md.all_reduce(x, op, self.group)
-            x.asnumpy()  # waits, also where somebody switched the queue on again
-        return x
-
-    def _broadcast_native(self, x: ms.Tensor, root: int) -> ms.Tensor:
-        if x.size:
-            md.broadcast(x, self.ranks[root], self.group)
-            x.asnumpy()
-        return x
-
-    def _all_gather_native(self, x: ms.Tensor) -> list[ms.Tensor]:
-        parts = [self.empty_like(x) for _ in self.ranks]
-        if x.size:
-            md.all_gather(parts, x, self.group)
-            parts[-1].asnumpy()
-        return parts
-
-    def _gather_native(self, x: ms.Tensor, root: int) -> list[ms.Tensor] | None:
-        at_root = self.rank == root
-        # The others have to name tensors too, which are left alone.
-        parts = [self.empty_like(x) for _ in self.ranks] if at_root else [x] * self.size
-        if x.size:
-            md.gather(x, parts, self.ranks[root], self.group)
-            parts[-1].asnumpy()
-        return parts if at_root else None
-
-    def _scatter_native(
-        self, x: ms.Tensor, parts: Sequence[ms.Tensor] | None, root: int
-    ) -> ms.Tensor:
-        if not x.size:
-            return x
-        # A tensor of no dimensions ends the process with a segmentation fault.
-        flat = x.asnumpy().reshape(-1)
-        into = ms.Tensor.from_numpy(flat)
-        pieces = [ms.Tensor.from_numpy(p.asnumpy().reshape(-1)) for p in parts or [x] * self.size]
-        md.scatter(into, pieces, self.ranks[root], self.group)
-        return ms.Tensor.from_numpy(into.asnumpy().reshape(x.shape))
-
     def _exchange(
         self, send: Mapping[int, ms.Tensor], receive: Mapping[int, ms.Tensor]
     ) -> dict[int, ms.Tensor]:
@@ -238,15 +184,3 @@ class MindSporeCommunicator(Communicator):
 
     def _subgroup(self, ranks: Sequence[int]) -> MindSporeCommunicator:
         return MindSporeCommunicator(self.place, self.member, [self.ranks[r] for r in ranks])
-
-    @contextmanager
-    def _told(self, primitive: str) -> Iterator[None]:
-        try:
-            yield
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            self.member.broken = True
-            raise CommunicationError(
-                f"{primitive} failed on rank {self.ranks[self.rank]} of {self.place.size} "
-                f"(a rank that ended, or one later than {self.place.timeout:g} s): "
-                f"{first_line(error)}"
-            ) from error

@@ -147,7 +147,7 @@ def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) ->
     """The reductions, and with the sum all other collectives, begun and waited for afterwards."""
     last = comm.size - 1
     total, own = reduced(arrays, op), comm.rank == last
-    begun = [(comm.all_reduce(x, op, wait=False), [total])]
+    begun: list[tuple[Any, list[Any] | None]] = [(comm.all_reduce(x, op, wait=False), [total])]
     begun.append((comm.reduce(x, last, op, wait=False), [total] if own else None))
     if op == "sum":
         parts = [comm.tensor(array) for array in arrays]

@@ -11,6 +11,13 @@ from importlib.metadata import version
 
 from dualml import machine
 from dualml.doctor.finding import Finding, finding
+from dualml.network import (
+    LEVELS,
+    NCCL_DEBUG,
+    interfaces,
+    network_variables,
+    unknown_interfaces,
+)
 from dualml.version import __version__
 
 OLDEST_PYTHON = (3, 11)
@@ -22,6 +29,7 @@ LITTLE_MEMORY_MB = 2048
 def examine_system() -> Iterator[Finding]:
     yield from _python()
     yield from _hardware()
+    yield from _network()
     yield from _data()
     yield _cache()
 
@@ -54,6 +62,23 @@ def _hardware() -> Iterator[Finding]:
     for gpu in gpus:
         yield finding("gpu", "ok", text=f"{gpu.name}, {gpu.memory_mb} MB")
     yield finding("cuda driver", "ok", text=f"{gpus[0].driver}, CUDA {cuda or '?'}")
+
+
+def _network() -> Iterator[Finding]:
+    """The variables of the network that are set, and whether they fit this machine."""
+    known = interfaces()
+    for name, value in network_variables().items():
+        if name == NCCL_DEBUG:
+            if value.upper() in LEVELS:
+                yield finding(name, "ok", text=value)
+            else:
+                levels = ", ".join(LEVELS)
+                yield finding(name, "warn", "level", "level", value=value, levels=levels)
+        elif lost := unknown_interfaces(name, value, known):
+            shown = {"lost": ", ".join(lost), "known": ", ".join(known) or "?"}
+            yield finding(name, "warn", "interface", "interface", value=value, **shown)
+        else:
+            yield finding(name, "ok", text=value)
 
 
 def _data() -> Iterator[Finding]:

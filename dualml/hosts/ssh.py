@@ -21,6 +21,7 @@ from dualml.launch.greeting import differing
 from dualml.launch.hub import LEAVE_S
 from dualml.launch.supervise import end, last_lines
 from dualml.machine import bounded, python
+from dualml.network import network_variables
 from dualml.version import __version__
 
 CONNECT_S = 10
@@ -141,6 +142,9 @@ def started(
 ) -> Iterator[Started]:
     """All ranks but 0; when the block is left they have a moment to end, then they are ended.
 
+    They have this process's variables of the network (`dualml.network`), too; those of a host's
+    own table take their place.
+
     Args:
         logs: folder for what they print, made here.
         words: of their command, before ``--rank``.
@@ -157,7 +161,10 @@ def started(
     group = Started({}, {}, logs)
     try:
         for rank, (name, line, own) in enumerate(places, start=1):
-            told = {"words": [*words, "--rank", str(rank)], "environ": {**environ, **own}}
+            told = {
+                "words": [*words, "--rank", str(rank)],
+                "environ": {**network_variables(), **environ, **own},
+            }
             with open_to_append(logs / f"rank{rank}.log") as log:
                 process = subprocess.Popen(
                     line, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
