@@ -139,6 +139,18 @@ class Shared(Course):
         return list(cut(whole, parts_of(len(whole), self.ranks)))
 
 
+@dataclass(frozen=True)
+class Regrouped(Course):
+    """The updates of an epoch whose lists were dealt to another number of ranks: the pieces of all
+    lists, one after the other, cut into nearly equal parts for so many ``ranks``."""
+
+    ranks: int = 1
+
+    def parts(self, position: int) -> list[NDArray[Any]]:
+        whole = np.concatenate(super().parts(position))
+        return list(cut(whole, parts_of(len(whole), self.ranks)))
+
+
 def freeze_deals(
     name: str,
     arm: Arm,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dualml.backend import Recipe
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import Course, Feed, Shared, deal_key, lists_of
+from dualml.experiment.deals import Course, Feed, Regrouped, Shared, deal_key, lists_of
 from dualml.experiment.fingerprint import hash_of
 from dualml.experiment.schema import Experiment
 from dualml.model.recompute import recomputed
@@ -89,6 +89,11 @@ class Plan:
     def feed(self, arm: Arm, seed: int) -> Feed:
         """Which samples the arm's updates train on."""
         key, ranks, size = deal_key(arm, seed), arm.dealt_ranks, arm.batch_size
+        if arm.partition and arm.world_size not in (1, ranks):
+            several = arm.world_size
+            return Feed(
+                lambda epoch: Regrouped(lists_of(self.order, key, epoch, ranks), size, several)
+            )
         if arm.partition:
             return Feed(lambda epoch: Course(lists_of(self.order, key, epoch, ranks), size))
         pool = self.pool(arm, seed)

@@ -24,7 +24,7 @@ from dualml.words import Words
 #: Options that make no sense with --resume.
 REFUSED = (
     *("set", "arm", "seed", "data", "quick", "out", "backend", "device", "threads"),
-    *("world-size", "rendezvous", "check"),
+    *("rendezvous", "check"),
 )
 #: Makes a backend on a device.
 PROBE = """
@@ -166,6 +166,7 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     from dualml.data import load_again
     from dualml.experiment.find import locate, names
     from dualml.files import read_toml
+    from dualml.session.elastic import resize
 
     path = request.resume
     assert path is not None
@@ -175,6 +176,7 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         if not there or read_toml(locate(request.lab)).get("name") != name:
             raise UserError(f"{path} is a run of {name}, not of {request.lab}")
     folder, plan = RunFolder.open(path)
+    plan = resize(folder, plan, request.world_size)
     known = backends()
     needed = list(dict.fromkeys(trial.backend for trial in folder.pending()))
     for name in needed:

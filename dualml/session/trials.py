@@ -267,6 +267,7 @@ class Session:
             check=options.check,
             plan_hash=self.plan.hash,
             checkpoint_every=checkpoint_every(),
+            resized=self.size if self.folder.trials[key].resized else 0,
         )
         JOB.write(place, job)
 

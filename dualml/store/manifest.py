@@ -150,6 +150,16 @@ class SplitTimes(Record):
 SPENT = ("start", "compile", "train", "evaluate", "trace", "draws", "write")
 
 
+class Resized(Record):
+    """A trial that went on with another number of ranks ``after`` update ``step``, see
+    `dualml.experiment.elastic.RULE`."""
+
+    step: Count
+    before: Count
+    after: Count
+    rule: str
+
+
 class TrialRecord(Record):
     """One trial. What not every trial has stands in the order in which it is written."""
 
@@ -194,6 +204,7 @@ class TrialRecord(Record):
     offload: list[OffloadTraffic] = []
     agreement: Agreement | None = None
     clock: str = ""
+    resized: list[Resized] = []
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:

@@ -42,10 +42,15 @@ class WorkerJob(Record):
 
 
 class Job(WorkerJob):
-    """To run a trial."""
+    """To run a trial.
+
+    Attributes:
+        resized: ranks that it goes on with in place of its arm's; 0: as many as those.
+    """
 
     plan_hash: str
     checkpoint_every: Number
+    resized: Count = 0
 
 
 class Result(Record):

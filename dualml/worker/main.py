@@ -28,6 +28,7 @@ def perform(
     Args:
         size: ranks that a launcher has started, in place of those that the arm asks for.
     """
+    from dualml.experiment.elastic import with_ranks
     from dualml.store.plan import plan_folder, restore
     from dualml.store.trial import JOB, run_folder
     from dualml.worker.away import deliver
@@ -35,6 +36,9 @@ def perform(
     emit(phase="start")
     job = JOB.read(folders[0])
     plan = restore(plan_folder(run_folder(folders[0])), job.plan_hash)
+    for each in map(JOB.read, folders):
+        if each.resized:
+            plan = with_ranks(plan, each.arm, each.resized)
     runner = Runner(plan, emit, rank)
 
     def work(backend: Any, comm: Any) -> dict[str, Any]:
@@ -122,6 +126,7 @@ class Runner:
             folder, emit,
             job.checkpoint_every, comm, self.models(rank),
         )  # fmt: skip
+        trial.resized = bool(job.resized)
         with contextlib.closing(trial):
             return trial.run()
 

@@ -59,6 +59,8 @@ class Trial(Setup):
         self.best = Keeper(self.folder)
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
+        #: Whether the number of ranks has changed: then no rank knows all samples of its number.
+        self.resized = False
         self.pace = Pace()
         #: What shows that several ranks train one model; made when they begin.
         self.agreement: Agreement | None = None
@@ -81,7 +83,10 @@ class Trial(Setup):
         agreement = self.agreement.finish(self.pace) if self.agreement else {}
         moved = self.moved()
         self.ranks.finish()
-        samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
+        samples: list[dict[str, Any]] = []
+        sha256 = ""
+        if not self.resized:
+            samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
         pace = self.pace.summary(self.ranks)
         weights, scaling = self.training.weights(), self.scaling()
         if scaling:

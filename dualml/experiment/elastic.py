@@ -1,0 +1,60 @@
+"""Trials that go on with another number of ranks: which can, and what each rank then has.
+
+All state that decides the next update is the same on every rank of data parallel training, or is
+put together before it is saved (`dualml.zero`). What depends on the number of ranks, or belongs to
+one of them, cannot go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pydantic import ValidationError
+
+from dualml.aggregation import STRATEGIES
+from dualml.experiment.arm import Arm
+from dualml.experiment.plan import Plan
+from dualml.strict import explain
+
+#: How samples are shared out after the change: the updates keep their batches, which do not depend
+#: on who computes them; each is cut into nearly equal parts, one for each rank. Of a partition the
+#: lists stay as they were dealt: an update's batch is the next piece of every list.
+RULE = "planned_batches"
+
+
+def why_not(arm: Arm, ranks: int) -> str:
+    """Say why a trial of an arm cannot go on with so many ranks; empty where it can."""
+    sharing = arm.aggregation
+    strategy = STRATEGIES.get(sharing.strategy)
+    reasons = {
+        "it times collectives of its own number of ranks": arm.kind != "train",
+        "its model is split by a plan for its own number of ranks": arm.split is not None,
+        f"{arm.method} keeps what is its own on every rank": bool(arm.method),
+        f"{arm.launcher} starts its ranks": bool(arm.launcher),
+        "every rank has files of its own outside of the device": arm.offload is not None,
+        "its ranks train parameters of their own between two averages": sharing.of != "gradients",
+        f"reduce = {sharing.reduce} depends on the number of ranks": sharing.reduce != "weighted",
+        f"compress = {sharing.compress} keeps an error on every rank": sharing.compress != "none",
+        f"{sharing.strategy} is another rule with another number of ranks": (
+            strategy is not None and not strategy.exact
+        )
+        or sharing.strategy == "parameter_server_async",
+    }
+    if told := [reason for reason, holds in reasons.items() if holds]:
+        return told[0]
+    try:
+        Arm.model_validate({**arm.model_dump(exclude_unset=True), "world_size": ranks})
+    except ValidationError as error:
+        return explain(error, Arm)
+    return ""
+
+
+def with_ranks(plan: Plan, name: str, ranks: int) -> Plan:
+    """Return the plan with another number of ranks for an arm; samples, weights and hash stay."""
+    arm = plan.experiment.arms[name]
+    change: dict[str, int] = {"world_size": ranks}
+    if arm.partition:
+        change["dealt_to"] = arm.dealt_ranks
+    arms = {**plan.experiment.arms, name: arm.model_copy(update=change)}
+    experiment = plan.experiment.model_copy(update={"arms": arms})
+    return dataclasses.replace(plan, experiment=experiment)

@@ -1,0 +1,91 @@
+"""Going on with another number of ranks: ``dualml run --resume DIR --world-size N``."""
+
+from __future__ import annotations
+
+from dualml.errors import UserError
+from dualml.experiment.elastic import RULE, why_not, with_ranks
+from dualml.experiment.plan import Plan
+from dualml.store.folder import RunFolder
+from dualml.store.manifest import TrialRecord
+from dualml.store.resized import (
+    check_replicas,
+    loaded_checkpoints,
+    remove_surplus,
+    unify,
+    write_resized,
+)
+
+
+def ranks_now(trial: TrialRecord, plan: Plan) -> int:
+    """Return how many ranks a trial goes on with: those of its arm, or of its last change."""
+    if trial.resized:
+        return int(trial.resized[-1].after)
+    return plan.experiment.arms[trial.arm].world_size
+
+
+def resize(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
+    """Let every trial that has not ended and has several ranks go on with ``ranks`` of them.
+
+    Args:
+        ranks: None: with as many as last time.
+
+    Returns:
+        The plan with those numbers.
+
+    Raises:
+        UserError: no such trial, one that cannot, or whose ranks hold different weights; nothing
+            was changed.
+    """
+    pending = [t for t in folder.pending() if plan.experiment.arms[t.arm].world_size > 1]
+    if ranks is not None:
+        check(folder, plan, pending, ranks)
+        for trial in pending:
+            change(folder, plan, trial, ranks)
+    for trial in pending:
+        now = ranks_now(folder.trials[trial.key], plan)
+        plan = with_ranks(plan, trial.arm, now)
+    return plan
+
+
+def check(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int) -> None:
+    if not pending:
+        raise UserError(
+            f"--world-size {ranks}: no trial of {folder.path} that has not ended has several ranks"
+        )
+    for trial in pending:
+        before = ranks_now(trial, plan)
+        if before == ranks:
+            continue
+        arm = plan.experiment.arms[trial.arm]
+        if why := "one rank has no one to share with" if ranks < 2 else why_not(arm, ranks):
+            raise UserError(
+                f"--world-size {ranks}: {trial.arm} has {before} ranks and cannot go on with "
+                f"{ranks}: {why}; resume it without --world-size"
+            )
+        samples = len(plan.pool(arm, trial.seed))
+        if ranks > samples:
+            raise UserError(
+                f"--world-size {ranks}: {trial.arm} has {samples} training samples; use at most "
+                "as many ranks"
+            )
+        place = folder.trial_folder(trial.key)
+        if loaded := loaded_checkpoints(place, before):
+            check_replicas(place, loaded)
+
+
+def change(folder: RunFolder, plan: Plan, trial: TrialRecord, ranks: int) -> None:
+    """Make its checkpoints those of so many ranks, and say so in its record."""
+    before = ranks_now(trial, plan)
+    if before == ranks:
+        return
+    place = folder.trial_folder(trial.key)
+    loaded, step = loaded_checkpoints(place, before), 0
+    if loaded:
+        step = loaded[0][0].step
+        unify(place, loaded, ranks)
+        write_resized(place, loaded, ranks)
+    told = {"step": step, "before": before, "after": ranks, "rule": RULE}
+    past = [one.describe() for one in trial.resized]
+    folder.change(trial.key, resized=[*past, told], world_size=ranks)
+    folder.write()
+    remove_surplus(place, before, ranks)

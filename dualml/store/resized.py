@@ -1,0 +1,96 @@
+"""Checkpoints of a trial's ranks, made those of another number of ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.errors import UserError
+from dualml.files import read_bytes, write_bytes
+from dualml.store.checkpoint import (
+    Arrays,
+    Progress,
+    load_checkpoint,
+    remove_checkpoint,
+    save_checkpoint,
+)
+from dualml.store.records import MOST, records_path
+
+#: Ranks that hold the same may differ by rounding, where each adds up in an order of its own: so
+#: far from rank 0, relative to the largest entry of a tensor.
+APART = 1e-5
+Loaded = tuple[Progress, Arrays, dict[str, Arrays], Arrays]
+
+
+def loaded_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
+    """Load the checkpoints of all ranks, as they left them after one update.
+
+    Returns:
+        Rank by rank; empty where a rank has none, or ranks are at different updates: then the
+        trial has to start again.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    there = [load_checkpoint(trial, rank) for rank in range(ranks)]
+    loaded = [one for one in there if one is not None]
+    steps = {one[0].step for one in loaded}
+    return loaded if len(loaded) == ranks and len(steps) == 1 else []
+
+
+def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
+    """Raises `UserError` where ranks do not hold the same weights and optimizer state."""
+    first = flat(loaded[0])
+    for rank, one in enumerate(loaded[1:], start=1):
+        other = flat(one)
+        if other.keys() != first.keys():
+            lost = min(other.keys() ^ first.keys())
+            raise UserError(f"{trial}: ranks 0 and {rank} do not both have {lost}")
+        for name, array in first.items():
+            scale = np.abs(array).max(initial=1e-30)
+            off = float(np.abs(array - other[name]).max(initial=0) / scale)
+            if not off <= APART:
+                raise UserError(
+                    f"{trial}: {name} of rank {rank} is {off:.1e} apart from that of rank 0 "
+                    f"(relative; at most {APART:g}): the ranks do not train one model, and cannot "
+                    "go on with another number of them"
+                )
+
+
+def flat(loaded: Loaded) -> dict[str, Any]:
+    _, weights, state, _ = loaded
+    slots = ((slot, name, a) for slot, named in state.items() for name, a in named.items())
+    return {**weights, **{f"{slot}/{name}": a for slot, name, a in slots}}
+
+
+def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
+    """Write the checkpoints of ranks that there were not, from what rank 0 holds.
+
+    The others keep theirs until `remove_surplus`: an interruption in between leaves a trial that
+    goes on with the old number.
+    """
+    progress, weights, state, trace = loaded[0]
+    if ranks <= len(loaded):
+        return
+    other: Progress = loaded[1][0]  # of one that records losses alone, as new ranks do
+    losses = read_bytes(records_path(trial, 1), MOST)[: other.records]
+    for rank in range(len(loaded), ranks):
+        write_bytes(records_path(trial, rank), losses)
+        own = dataclasses.replace(progress, records=len(losses), seen={}, best={}, confusion=[])
+        save_checkpoint(trial, rank, own, weights, state, trace)
+
+
+def unify(trial: Path, loaded: list[Loaded], ranks: int) -> None:
+    """Give ranks that stay the weights and state of rank 0, to the last bit."""
+    _, weights, state, _ = loaded[0]
+    for rank, (progress, _, _, trace) in enumerate(loaded[1:ranks], start=1):
+        save_checkpoint(trial, rank, progress, weights, state, trace)
+
+
+def remove_surplus(trial: Path, before: int, ranks: int) -> None:
+    """Remove the checkpoints of ranks that do not go on."""
+    for rank in range(ranks, before):
+        remove_checkpoint(trial, rank)
