@@ -290,7 +290,7 @@ class RunRecord(Record):
                 raise UserError(f"trials.{number}.arm: the experiment has no arm {trial.arm!r}")
             if trial.key in seen:
                 raise UserError(f"trials.{number}: there are two of {trial.key}")
-            ranks = arm.get("world_size", 1)
+            ranks = trial.resized[-1].after if trial.resized else arm.get("world_size", 1)
             if trial.world_size not in (ranks, 1):
                 raise UserError(
                     f"trials.{number}.world_size: the arm has {ranks} ranks; "
