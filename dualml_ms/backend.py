@@ -10,6 +10,7 @@ import numpy as np
 
 from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
 from dualml.communicator import Communicator, Place
+from dualml.errors import Unsupported
 from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.remote import RemoteCalls
 from dualml_ms.devices import MindSporePlacedStage
@@ -83,6 +84,11 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
     def connect(self, place: Place) -> Communicator:
         from dualml_ms.communicator import connect
 
+        if place.host_staged and self.device != "CPU":
+            raise Unsupported(
+                f"split.transport = host: MindSpore's groups on {self.device} send from the device "
+                "alone; leave it out"
+            )
         return connect(place)
 
     def peak(self, work: Callable[[], object]) -> int | None:

@@ -105,6 +105,12 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
     def connect(self, place: Place) -> Communicator:
         from dualml_torch.communicator import connect
 
+        if place.host_staged:
+            from dualml_torch.host_staged import connect_staged
+
+            staged = connect_staged(place, self.device)
+            self.device = staged.compute
+            return staged
         comm = connect(place, self.device)
         self.device = torch.device(comm.device)  # with several ranks each has a GPU of its own
         return comm

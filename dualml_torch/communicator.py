@@ -186,7 +186,7 @@ class TorchCommunicator(TorchCollectives):
             key = f"group.{self.place.key}.{made_of}.{self._sequence}"
             with self._told("subgroup"):
                 group = new_group(self.place, self.member, chosen, key)
-        return TorchCommunicator(self.place, self.member, chosen, group)
+        return type(self)(self.place, self.member, chosen, group)
 
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]

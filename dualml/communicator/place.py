@@ -156,6 +156,7 @@ class Place:
         timeout: seconds any rank waits for another, at start-up and inside a collective.
         key: tells the groups of consecutive trials apart where they share a rendezvous.
         check: compare the signature of every collective over the board before it is executed.
+        host_staged: whether ranks that compute on accelerators send their messages by host memory.
         interface, address: of this machine, by which the others are reached; empty: the framework
             finds one.
 
@@ -172,6 +173,7 @@ class Place:
     check: bool = False
     interface: str = ""
     address: str = ""
+    host_staged: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:

@@ -49,6 +49,9 @@ class Split(Strict):
     ``engine = "devices"``: one process has all stages, each on one of its ``devices`` (``cpu:0``
     and ``cpu:1``, which are logical, or ``cuda:0``, …); ``place`` gives each stage the position of
     its device in that list. ``data`` processes may each have the whole model so.
+
+    ``transport = "host"``: stages on accelerators send their messages by host memory and the
+    processors' network, so that ranks may share an accelerator.
     """
 
     stages: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -68,6 +71,7 @@ class Split(Strict):
     arrival: Literal["synchronous", "asynchronous"] = "synchronous"
     engine: Literal["messages", "rpc", "devices"] = "messages"
     devices: list[str] = []
+    transport: Literal["device", "host"] = "device"
 
     @field_validator("schedule")
     @classmethod
@@ -80,6 +84,21 @@ class Split(Strict):
     @classmethod
     def _devices_are_names(cls, value: list[str]) -> list[str]:
         return canonical_names(value)
+
+    @model_validator(mode="after")
+    def _transport_fits(self) -> Split:
+        if self.transport == "host" and self.engine != "messages":
+            raise UserError(
+                f"split.transport = host is of messages between ranks; engine = {self.engine} has "
+                "its own: leave out transport, or use engine = messages"
+            )
+        return self
+
+    @property
+    def host_staged(self) -> bool:
+        """Whether messages go by host memory: as asked for, or of processes whose accelerators are
+        those of their stages, which no group of one accelerator for each rank knows."""
+        return self.transport == "host" or self.engine == "devices"
 
     @model_validator(mode="after")
     def _devices_fit(self) -> Split:

@@ -96,7 +96,8 @@ def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
         alone = arm.world_size == 1
         group: Any = ("alone", number)
         if not alone:  # engines keep something in the process that is theirs: each has its own
-            group = (trial.backend, arm.world_size, arm.cores, arm.launcher, arm.method)
+            staged = arm.split is not None and arm.split.host_staged
+            group = (trial.backend, arm.world_size, arm.cores, arm.launcher, arm.method, staged)
         together.setdefault(group, []).append(trial.key)
     return sorted(together.values(), key=lambda keys: arms[keys[0][0]].world_size)
 

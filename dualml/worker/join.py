@@ -56,15 +56,28 @@ def as_rank(
 
         return run_threads(size, lambda comm: work(create(comm.rank), comm), limit, job.check)[0]
     backend = create(rank)
-    comm = join(folder, backend, rank, size, plan, job)
+    staged = arm.split is not None and arm.split.host_staged
+    comm = join(folder, backend, rank, size, plan, job, staged=staged)
     emit.pulse(comm)
     result = work(backend, comm)
     comm.close()
     return result
 
 
-def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: WorkerJob) -> Any:
+def join(
+    folder: Path,
+    backend: Any,
+    rank: int,
+    size: int,
+    plan: Any,
+    job: WorkerJob,
+    *,
+    staged: bool = False,
+) -> Any:
     """Agree with the other ranks on what is to be done, and become a group.
+
+    Args:
+        staged: whether messages go by host memory (`Place.host_staged`).
 
     Raises:
         CommunicationError: a rank did not come, or came with another plan.
@@ -84,7 +97,7 @@ def join(folder: Path, backend: Any, rank: int, size: int, plan: Any, job: Worke
     name, address = interface()
     place = Place(
         rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key, check=job.check,
-        interface=name, address=address,
+        interface=name, address=address, host_staged=staged,
     )  # fmt: skip
     return backend.ability(Grouping).connect(place)
 

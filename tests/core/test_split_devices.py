@@ -164,6 +164,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["world_size=2"], "engine = devices has all stages in each process: world_size must be"),
     (["world_size=2", "split.data=2", "split.schedule='gpipe'", "split.micro_batches=2"],
      "use schedule = naive"),
+    (["split.transport='host'"], "engine = devices has its own: leave out transport"),
     (["zero=1", "world_size=2", "split.data=2"], "leave out engine = devices"),
 ]  # fmt: skip
 

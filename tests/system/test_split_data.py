@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 pytest.importorskip("torch")
 pytestmark = pytest.mark.system
 

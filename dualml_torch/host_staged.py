@@ -1,0 +1,121 @@
+"""Messages of ranks that compute on GPUs, through host memory: gloo between them, a copy at each end.
+
+A GPU need not be a rank's own, and NCCL is not needed: several ranks may compute on one GPU, or on
+GPUs of machines that only the network of their processors joins. Every message costs two copies
+between device and host more than NCCL's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dualml.communicator import How, Place
+from dualml_torch.cluster import join
+from dualml_torch.communicator import TorchCommunicator
+
+HOST = torch.device("cpu")
+
+
+class HostStagedCommunicator(TorchCommunicator):
+    """See `TorchCommunicator`. Tensors are on ``compute``, messages in host memory.
+
+    Attributes:
+        compute: the device of the tensors that go in and come out.
+        staged: bytes copied to the host, and back, so far.
+    """
+
+    compute = HOST
+
+    def __init__(self, *words: Any, compute: torch.device | None = None) -> None:
+        super().__init__(*words)
+        self.compute = compute or HOST
+        self.device, self.staged = str(self.compute), [0, 0]
+
+    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+        known = super().how(primitive, dtype, op)
+        return known if self.group is None else How(known.kind, f"{known.detail}, by host memory")
+
+    def to_host(self, x: Tensor) -> Tensor:
+        """Copy a tensor into host memory: a copy of its own, also where that is its device."""
+        self.staged[0] += x.nbytes
+        return x.detach().to(HOST, copy=True).contiguous()
+
+    def to_device(self, x: Tensor) -> Tensor:
+        """Copy a tensor from host memory to the device."""
+        self.staged[1] += x.nbytes
+        return x.to(self.compute, copy=True)
+
+    def moved(self, result: Any) -> Any:
+        """Copy what a collective gave to the device: a tensor, a list of them, or nothing."""
+        if isinstance(result, list):
+            return [self.to_device(x) for x in result]
+        return self.to_device(result) if isinstance(result, Tensor) else result
+
+    def tensor(self, array: Any) -> Tensor:
+        return super().tensor(array).to(self.compute)
+
+    def synchronize(self) -> None:
+        if self.compute.type == "cuda":
+            torch.cuda.synchronize(self.compute)
+
+    def _subgroup(self, ranks: Sequence[int]) -> Any:
+        made: Any = super()._subgroup(ranks)
+        made.compute, made.device = self.compute, self.device
+        made.staged = self.staged
+        return made
+
+    def _exchange(
+        self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]:
+        given = {peer: self.to_host(x) for peer, x in send.items()}
+        buffers = {peer: torch.empty_like(x, device=HOST) for peer, x in receive.items()}
+        return {peer: self.to_device(x) for peer, x in super()._exchange(given, buffers).items()}
+
+    def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
+        wait = super()._isend(self.to_host(x), peer)
+
+        def sent() -> Tensor:
+            wait()
+            return x
+
+        return sent
+
+    def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
+        wait = super()._irecv(torch.empty_like(buffer, device=HOST), peer)
+        return lambda: self.to_device(wait())
+
+    def _native(self, primitive: str, x: Any, **options: Any) -> Any:
+        own, options = self._on_host(x, options)
+        return self.moved(super()._native(primitive, own, **options))
+
+    def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Any]:
+        own, options = self._on_host(x, options)
+        wait = super()._start(primitive, own, **options)
+        return lambda: self.moved(wait())
+
+    def _on_host(self, x: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Copy what a collective takes: its tensor, and the parts that it deals out."""
+        parts = options.get("parts")
+        if parts is not None:
+            options = {**options, "parts": [self.to_host(part) for part in parts]}
+        return (self.to_host(x) if isinstance(x, Tensor) else x), options
+
+
+def connect_staged(place: Place, device: torch.device) -> HostStagedCommunicator:
+    """Join the other ranks by gloo; the communicator of tensors on ``device``.
+
+    Args:
+        device: ``cpu``, or any ``cuda`` device: a rank takes the one of its number on this machine,
+            in turn where there are more ranks.
+    """
+    compute = device
+    if device.type == "cuda":
+        number = int(os.environ.get("LOCAL_RANK", place.rank)) % torch.cuda.device_count()
+        compute = torch.device("cuda", number)
+        torch.cuda.set_device(compute)
+    return HostStagedCommunicator(place, join(place, "cpu"), compute=compute)
