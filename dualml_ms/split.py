@@ -18,6 +18,7 @@ from dualml.backend import (
     Array,
     Arrays,
     Attending,
+    Carrying,
     Memory,
     MixedStage,
     Recipe,
@@ -31,6 +32,7 @@ from dualml.communicator import How
 from dualml.model.decoder import GroupedAttention
 from dualml.model.layers import Dropout
 from dualml.model.recompute import stretches
+from dualml.model.streams import carries
 from dualml.precision import rounded
 from dualml_ms.compiled import Compiled
 from dualml_ms.memory import nbytes, state_bytes
@@ -44,6 +46,7 @@ from dualml_ms.shard import MindSporeShardable
 from dualml_ms.split_cells import (
     Backward,
     Divided,
+    EndingLoss,
     Forward,
     Joined,
     Last,
@@ -59,7 +62,7 @@ Values = tuple[ms.Tensor, ...]
 
 
 class MindSporeStage(
-    Weighable, MixedStage, MindSporeShardable, Recomputing, Attending, Regathering
+    Weighable, MixedStage, MindSporeShardable, Recomputing, Attending, Regathering, Carrying
 ):
     """See `dualml.backend.stage.Stage`.
 
@@ -74,7 +77,13 @@ class MindSporeStage(
     ) -> None:
         self.first, self.end = first, len(segments) - 1
         self.precision, self.lower = recipe.precision.type, recipe.precision.lower
-        drops = [sum(isinstance(layer, Dropout) for _, layer in s.layers) for s in segments]
+        drops = [
+            sum(isinstance(layer, Dropout) or carries(layer) for _, layer in s.layers)
+            for s in segments
+        ]
+        #: Segment → its stateful layers; micro-batch → the states that they ended with.
+        self.stateful = [[name for name, layer in s.layers if carries(layer)] for s in segments]
+        self.ended = dict[int, dict[str, ms.Tensor]]()
         self.parts, self.parameters = list[Part](), dict[str, ms.Parameter]()
         for segment, n in zip(segments, drops, strict=True):
             given = (segment.depth, n, self.precision, segment.lower, self.parameters)
@@ -99,7 +108,8 @@ class MindSporeStage(
         self.points = Compiled(Score(criterion))
         if last:
             self.parts[-1].compute_again(recipe.recompute)
-            mean = Loss(self.parts[-1], criterion, segments[-1].lower)
+            kind = EndingLoss if self.stateful[-1] else Loss
+            mean = kind(self.parts[-1], criterion, segments[-1].lower)
             depth = segments[-1].depth if wanted[-1] else 0
             self.back[-1] = Compiled(Last(mean, depth, tuples[-1], sums[-1]))
         self.looks = [Compiled(Outputs(part)) for part in self.parts]
@@ -170,12 +180,29 @@ class MindSporeStage(
     ) -> Values:
         given = tuple(map(ms.Tensor.from_numpy, masks))
         outputs, tape = self.heads[segment](*values, *given), self.tapes[segment]
+        outputs = self._ended(segment, micro, outputs)
         inner = sum(0 < at < self.layers[segment] for at in tape.kept)
         stack, inside = outputs[: len(outputs) - inner], outputs[len(outputs) - inner :]
         begin = [values[at - 1] for at in tape.kept if at <= 0]
         end = stack[-1:] if self.layers[segment] in tape.kept else ()
         self.kept[segment, micro] = (*begin, *inside, *end, *given)
         return stack
+
+    def _ended(self, segment: int, micro: int, outputs: Values) -> Values:
+        """What a cell gave but for the states at its end, which are put aside."""
+        names = self.stateful[segment]
+        if not names or len(outputs) <= len(names):  # without states that it began with
+            return outputs
+        states = dict(zip(names, outputs[-len(names) :], strict=True))
+        self.ended.setdefault(micro, {}).update(states)
+        return outputs[: -len(names)]
+
+    def states(self) -> dict[int, Arrays]:
+        every, self.ended = self.ended, {}
+        return {
+            micro: {name: state.asnumpy() for name, state in states.items()}
+            for micro, states in every.items()
+        }
 
     def loss(
         self, micro: int, values: Values, labels: ms.Tensor, masks: Sequence[Array] = ()
@@ -194,7 +221,8 @@ class MindSporeStage(
         self.kept[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
-        loss, *flow = self.back[self.end](*self.kept.pop((self.end, micro)), self.number(share))
+        found = self.back[self.end](*self.kept.pop((self.end, micro)), self.number(share))
+        loss, *flow = self._ended(self.end, micro, found)
         return loss, None if self.first and self.end == 0 else tuple(flow)
 
     def lazy(self, losses: Sequence[tuple[ms.Tensor, float]]) -> list[Any]:

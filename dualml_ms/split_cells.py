@@ -10,13 +10,14 @@ from mindspore import nn, ops
 from mindspore.ops.operations._grad_ops import ReluGrad, TanhGrad
 
 from dualml.precision import Stack
-from dualml_ms.model.network import BRANCH, DROPOUT, MERGE, Block, Part
+from dualml_ms.model.network import BRANCH, CARRY, DROPOUT, MERGE, Block, Part
+from dualml_ms.model.recurrent import Begun
 from dualml_ms.split_tape import RELU, TANH, Tape, span
 
 
 class Forward(nn.Cell):
     """The stack after a segment, then of the tops on its tape those that are neither at its
-    beginning nor at its end."""
+    beginning nor at its end, then the states that stateful layers ended with."""
 
     def __init__(self, part: Part, tape: Tape) -> None:
         super().__init__(auto_prefix=False)
@@ -25,11 +26,11 @@ class Forward(nn.Cell):
 
     def construct(self, *arguments):
         part = self.part
-        after = part.walk(arguments[: part.depth], arguments[part.depth :])
+        after, states = part.carried(arguments[: part.depth], arguments[part.depth :])
         outputs = after[-1]
         for at in self.inner:
             outputs += (after[at][-1],)
-        return outputs
+        return outputs + states
 
 
 class Step(nn.Cell):
@@ -65,7 +66,7 @@ class Backward(nn.Cell):
         super().__init__(auto_prefix=False)
         self.part, self.sums, self.wanted, self.first = part, sums, wanted, tape.first
         lower, n = part.lower is not None, len(part.order)
-        self.order = tuple(Step(part, i) if lower else part.order[i] for i in range(n))
+        self.order = tuple(Step(part, i) if lower else self.cell(part, i) for i in range(n))
         self.lower = part.lower if lower else None
         self.before = tuple(held.before for held in part.around) if lower else (False,) * n
         self.after = tuple(held.after for held in part.around) if lower else (False,) * n
@@ -80,6 +81,12 @@ class Backward(nn.Cell):
         self.inputs = ops.GradOperation(sens_param=True)
         self.weights = ops.GradOperation(get_by_list=True, sens_param=True)
         self.both = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
+
+    @staticmethod
+    def cell(part: Part, i: int) -> nn.Cell:
+        """What a layer's derivative is taken of."""
+        carry = part.kinds[i] == CARRY and part.dropouts > 0
+        return Begun(part.order[i]) if carry else part.order[i]
 
     def again(self, part: Part, tape: Tape) -> None:
         """What is computed again, and where: of each layer the number of the stretch that ends with
@@ -141,12 +148,15 @@ class Backward(nn.Cell):
                 elif len(self.own[i]) == 0:
                     flow = self.inputs(self.order[i])(self.taken(i, tape, stacks), flow)
                 else:
-                    x = self.taken(i, tape, stacks)
+                    given = (self.taken(i, tape, stacks),)
+                    if part.kinds[i] == CARRY and part.dropouts > 0:
+                        used -= 1
+                        given = (*given, masks[used])
                     if i > self.first:
-                        gradients = self.both(self.order[i], self.own[i])(x, flow)
+                        gradients = self.both(self.order[i], self.own[i])(*given, flow)
                         flow, own = gradients[0][0], gradients[1]
                     else:
-                        own = self.weights(self.order[i], self.own[i])(x, flow)
+                        own = self.weights(self.order[i], self.own[i])(*given, flow)
                     for k in range(len(self.own[i])):
                         done = ops.depend(done, ops.assign_add(self.sums[self.at[i][k]], own[k]))
                 if self.before[i]:
@@ -183,8 +193,19 @@ class Loss(nn.Cell):
         return loss * share, loss
 
 
+class EndingLoss(Loss):
+    """As of `Loss`, and the states that stateful layers ended with."""
+
+    def construct(self, *arguments):
+        masks, (labels, share) = arguments[self.part.depth : -2], arguments[-2:]
+        stacks, states = self.part.carried(arguments[: self.part.depth], masks)
+        loss = self.criterion(stacks[-1][-1].astype(ms.float32), labels)
+        return loss * share, (loss, *states)
+
+
 class Last(nn.Cell):
-    """Loss, and the gradients of its share: parameters' added to the sums, the stack's returned.
+    """Loss, and the gradients of its share: parameters' added to the sums, the stack's returned;
+    then the states that stateful layers ended with, of an `EndingLoss`.
 
     Arguments: those of `Loss`.
     """
@@ -193,6 +214,7 @@ class Last(nn.Cell):
         self, loss: Loss, depth: int, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
     ) -> None:
         super().__init__(auto_prefix=False)
+        self.carries = isinstance(loss, EndingLoss)
         self.loss, self.sums, self.depth, self.own = loss, sums, depth, len(sums) > 0
         positions = tuple(range(depth)) if depth else None
         weights = parameters if self.own else None
@@ -200,7 +222,9 @@ class Last(nn.Cell):
 
     def construct(self, *arguments):
         (_, loss), gradients = self.gradient(*arguments)
-        flow, own = (), ()
+        flow, own, states = (), (), ()
+        if self.carries:
+            loss, states = loss[0], loss[1:]
         if self.depth and self.own:
             flow, own = gradients
         elif self.depth:
@@ -214,7 +238,7 @@ class Last(nn.Cell):
         back = (loss,)
         for i in range(self.depth):
             back += (flow[i],)
-        return back
+        return back + states
 
 
 class Outputs(nn.Cell):

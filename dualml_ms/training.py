@@ -12,6 +12,7 @@ from mindspore import nn, ops
 from dualml.backend import (
     Array,
     Arrays,
+    Carrying,
     Memory,
     Mixed,
     Observable,
@@ -25,7 +26,8 @@ from dualml.backend import (
     chunks,
 )
 from dualml.communicator import How
-from dualml.model.dropout import masks
+from dualml.errors import Unsupported
+from dualml.model.streams import beside
 from dualml_ms.compiled import Compiled
 from dualml_ms.memory import nbytes, state_bytes
 from dualml_ms.model import LOSSES, Network
@@ -45,6 +47,14 @@ class LossCell(nn.Cell):
         return self.loss(self.network(x, *masks), y)
 
 
+class EndingLoss(LossCell):
+    """Mean loss, and the states that stateful layers ended with."""
+
+    def construct(self, x, y, *masks):
+        logits, states = self.network.ending(x, *masks)
+        return self.loss(logits, y), states
+
+
 class WholeStep(nn.Cell):
     """Forward, backward and update compiled as one graph."""
 
@@ -57,6 +67,19 @@ class WholeStep(nn.Cell):
     def construct(self, x, y, *masks):
         loss, gradients = self.gradient(x, y, *masks)
         return ops.depend(loss, self.optimizer(gradients))
+
+
+class EndingStep(nn.Cell):
+    """As of `WholeStep`: the loss, and the states that the batch ended with."""
+
+    def __init__(self, loss: EndingLoss, optimizer: nn.Optimizer) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer, self.loss = optimizer, loss
+        self.gradient = ops.value_and_grad(loss, None, optimizer.parameters, has_aux=True)
+
+    def construct(self, x, y, *masks):
+        (loss, states), gradients = self.gradient(x, y, *masks)
+        return (ops.depend(loss, self.optimizer(gradients)), *states)
 
 
 class Gradient(nn.Cell):
@@ -105,12 +128,13 @@ class Apply(nn.Cell):
         return done
 
 
-class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
+class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
         self.scaler, self.number = recipe.precision.scaler(), Numbers()
+        self.hidden = recipe.hidden()
         self.network = Network(recipe.spec, recipe.precision.type, recipe.recompute)
         self.network.load(recipe.weights)
         self.network.set_train()
@@ -123,7 +147,11 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
         self.optimizer = optimizer(recipe.rule, list(self.parameters.values()), rates)
         criterion = LOSSES[recipe.loss]()
         mean = self.mean = LossCell(self.network, criterion)
-        if self.scaler is None:
+        if self.hidden is not None:
+            ending = EndingLoss(self.network, criterion)
+            self.whole = Compiled(EndingStep(ending, self.optimizer))
+            self.gradient = Compiled(Gradient(mean, tuple_))
+        elif self.scaler is None:
             self.whole = Compiled(WholeStep(mean, self.optimizer))
             self.gradient = Compiled(Gradient(mean, tuple_))
         else:
@@ -149,7 +177,8 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
 
         from_numpy shares memory with the fresh arrays: no second copy.
         """
-        drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, batch).values()
+        spec, seed = self.recipe.spec, self.recipe.seed
+        drawn = beside(spec, seed, self.now + 1, batch, self.hidden).values()
         return [ms.Tensor.from_numpy(a) for a in (self.x[batch], self.y[batch], *drawn)]
 
     @property
@@ -157,7 +186,9 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
         return self.network.lower.how
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
-        if self.scaler is not None:
+        if self.hidden is not None:
+            losses = self._carried(batch)
+        elif self.scaler is not None:
             losses = self._scaled(batch, step)
         elif len(batch) <= self.recipe.chunk:
             losses = [(self.whole(*self.tensors(batch)), 1.0)]
@@ -165,6 +196,20 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
             losses = self._in_chunks(batch)
         self.now = step
         return losses
+
+    def _carried(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
+        """Of a stateful model, whose batch goes through at once.
+
+        Raises:
+            Unsupported: a batch above `Recipe.chunk`, or a scaled loss.
+        """
+        if len(batch) > self.recipe.chunk or self.scaler is not None:
+            raise Unsupported("states are carried over batches that go through at once, in float32")
+        loss, *states = self.whole(*self.tensors(batch))
+        names = self.hidden.shapes
+        ended = {name: s.asnumpy() for name, s in zip(names, states, strict=True)}
+        self.hidden.after(batch, ended)
+        return [(loss, 1.0)]
 
     def _scaled(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
         losses = []
@@ -246,11 +291,12 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing):
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        return state(self.optimizer, list(self.parameters)) | self.scaling()
+        own = state(self.optimizer, list(self.parameters)) | self.scaling()
+        return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
-        state = self.rescale(state)
+        state = self.rescale(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.made(step), list(self.parameters))
         self.now = step
 

@@ -27,9 +27,10 @@ import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
 from dualml.aggregation.slow import Slow
-from dualml.backend import Array, Arrays, Backend, Mixed, Recipe, Trace, batch_digest
+from dualml.backend import Array, Arrays, Backend, Carrying, Mixed, Recipe, Trace, batch_digest
 from dualml.communicator import How
 from dualml.communicator.parts import parts_of
+from dualml.model.streams import SLOT as HIDDEN
 from dualml.precision import SLOT
 from dualml.split.pieces import share
 from dualml.split.plan import SplitPlan
@@ -60,7 +61,7 @@ class Calls:
     held: int = 0
 
 
-class RpcTraining(SplitModel, Mixed):
+class RpcTraining(SplitModel, Mixed, Carrying):
     """See `dualml.split.remote.SplitModel`. Every rank calls the same methods in the same order.
 
     The scale of the loss is the driver's; others learn it with the state.
@@ -84,7 +85,7 @@ class RpcTraining(SplitModel, Mixed):
             return
         self.inputs, self.labels = torch.from_numpy(self.x), torch.from_numpy(self.y)
         with told(comm, "making the stages"):
-            more = (recipe.seed, self.lower)
+            more = (recipe.seed, self.lower, recipe.streams)
             self.stages = [
                 rpc.remote(name_of(rank), served.SubNetwork, args=(plan.spec, names, *more))
                 for rank, names in zip(plan.place, plan.stages, strict=True)
@@ -129,6 +130,7 @@ class RpcTraining(SplitModel, Mixed):
             with dist_autograd.context() as context:
                 losses = self.passes(context, batch, step)
                 self.update(context, step)
+            self.carry(keep=True)
             self.slowest = max(self.slowest, time.perf_counter() - begin)
         if self.meets:
             self.comm.barrier()
@@ -157,7 +159,8 @@ class RpcTraining(SplitModel, Mixed):
                 if 0 <= micro < len(parts):
                     index = torch.from_numpy(parts[micro][0])
                     x = waits[micro]() if stage else self.inputs.index_select(0, index)
-                    samples = index if self.plan.spec.dropouts else None
+                    spec = self.plan.spec
+                    samples = index if spec.dropouts or spec.stateful else None
                     waits[micro] = self.call(self.stages[stage], "forward", x, step, samples)
         labels = [self.labels.index_select(0, torch.from_numpy(samples)) for samples, _ in parts]
         logits = [waits[i]().float() for i in range(len(parts))]
@@ -172,6 +175,11 @@ class RpcTraining(SplitModel, Mixed):
                 if self.scaler is not None:
                     self.ask("unscale", context, scale)
                 self.optimizer.step(context)
+
+    def carry(self, *, keep: bool) -> None:
+        """Have the stages keep the states that the last pass ended with, or forget them."""
+        if self.plan.spec.stateful:
+            self.ask("carry", keep)
 
     def read(self, lazy: Sequence[Lazy]) -> Array:
         """Mean losses of the batches, on every rank."""
@@ -192,6 +200,7 @@ class RpcTraining(SplitModel, Mixed):
             with self.executor.timeline.off(), dist_autograd.context() as context:
                 losses = self.passes(context, batch, self.now + 1)
                 gradients = self.unscaled(self.together("gradients", context))
+            self.carry(keep=False)
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=self.shared(gradients))
 
@@ -231,7 +240,9 @@ class RpcTraining(SplitModel, Mixed):
 
     def state(self) -> dict[str, Arrays]:
         flat: Arrays = {}
-        states = [self.scaling(), *self.each_optimizer(served.state_of)] if self.drives else ()
+        states = [self.scaling(), *self.each_optimizer(served.state_of)] if self.drives else []
+        if self.drives and self.plan.spec.stateful:
+            states.append({HIDDEN: self.together("states")})
         for state in states:
             flat |= {f"{s}/{name}": a for s, named in state.items() for name, a in named.items()}
         flat = share(self.comm, flat)[self.plan.driver]
@@ -241,14 +252,18 @@ class RpcTraining(SplitModel, Mixed):
             slots.setdefault(slot, {})[name] = flat[key]
         if scaling := slots.pop(SLOT, None):  # numbers, which travel as arrays of one
             self.rescale({SLOT: {name: a.reshape(()) for name, a in scaling.items()}})
+        carried = {HIDDEN: slots.pop(HIDDEN)} if HIDDEN in slots else {}
         own = {slot: {name: named[name] for name in self.shapes} for slot, named in slots.items()}
-        return own | self.scaling()
+        return own | self.scaling() | carried
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.now, state = step, self.rescale(state)
         if self.drives:
             for stage, names in zip(self.stages, self.names, strict=True):
                 self.call(stage, "load", {name: weights[name] for name in names})()
+            if self.plan.spec.stateful:
+                self.ask("load_states", {HIDDEN: state.get(HIDDEN, {})})
+            state = {slot: named for slot, named in state.items() if slot != HIDDEN}
             self.each_optimizer(served.set_state, state, self.made(step))
 
     def each_optimizer(self, function: Callable[..., Any], *args: Any) -> list[Any]:

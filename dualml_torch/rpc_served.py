@@ -13,10 +13,11 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
-from dualml.backend import Arrays
+from dualml.backend import Array, Arrays
 from dualml.model.dropout import mask
 from dualml.model.layers import Dropout
 from dualml.model.spec import ModelSpec
+from dualml.model.streams import Hidden
 from dualml_torch.model.network import Part
 from dualml_torch.optim import RuleOptimizer, load_state, state
 
@@ -28,36 +29,64 @@ class SubNetwork:
         names: its layers.
         seed: of the trial, for the masks of Dropout.
         lower: type of the products.
+        streams: as of `Recipe.streams`.
     """
 
     def __init__(
-        self, spec: ModelSpec, names: Sequence[str], seed: int, lower: torch.dtype | None = None
+        self,
+        spec: ModelSpec,
+        names: Sequence[str],
+        seed: int,
+        lower: torch.dtype | None = None,
+        streams: Array | None = None,
     ) -> None:
         layers = dict(spec.layers)
         self.spec, self.seed = spec, seed
         self.part = Part([(name, layers[name]) for name in names], lower)
         self.own = self.part.canonical()
+        self.hidden = Hidden(self.part.layers, streams)
+        #: Samples that went through, and the states they ended with.
+        self.ended = list[tuple[Array, Arrays]]()
         self.turn = threading.Lock()  # the agent has several threads, a rank one processor
 
     def forward(self, x: torch.Tensor, step: int, samples: torch.Tensor | None) -> torch.Tensor:
         """The output, with its graph in the caller's context.
 
         Args:
-            samples: their numbers, where the model has Dropout layers.
+            samples: their numbers, where the model has Dropout or stateful layers.
         """
         with self.turn:
             output: torch.Tensor = self.part((x,), self.masks(step, samples))[-1]
+            if samples is not None and self.hidden.shapes:
+                states = {name: state.numpy() for name, state in self.part.ended.items()}
+                self.ended.append((samples.numpy(), states))
             return output
 
     def masks(self, step: int, samples: torch.Tensor | None) -> list[torch.Tensor]:
         if samples is None:
             return []
         shapes, index = self.spec.shapes(), samples.numpy()
-        return [
-            torch.from_numpy(mask(name, layer.rate, shapes[name], self.seed, step, index))
+        drawn = {
+            name: mask(name, layer.rate, shapes[name], self.seed, step, index)
             for name, layer in self.part.layers
             if isinstance(layer, Dropout)
-        ]
+        }
+        every = drawn | self.hidden.before(index)
+        return [torch.from_numpy(every[name]) for name, _ in self.part.layers if name in every]
+
+    def carry(self, keep: bool) -> None:
+        """Keep the states that the samples of an update ended with, or forget them."""
+        for samples, states in self.ended if keep else ():
+            self.hidden.after(samples, states)
+        self.ended.clear()
+
+    def states(self) -> Arrays:
+        """Stateful layer → the states of all streams."""
+        return {name: table.copy() for name, table in self.hidden.tables.items()}
+
+    def load_states(self, state: Mapping[str, Arrays]) -> None:
+        """Take what is this stage's of the state of a training."""
+        self.hidden.load(state)
 
     @torch.no_grad()
     def infer(self, x: torch.Tensor) -> torch.Tensor:

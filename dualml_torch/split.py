@@ -11,6 +11,7 @@ from dualml.backend import (
     Array,
     Arrays,
     Attending,
+    Carrying,
     Memory,
     MixedStage,
     Recipe,
@@ -32,7 +33,9 @@ from dualml_torch.shard import TorchShardable
 Values = tuple[torch.Tensor, ...]
 
 
-class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, Regathering):
+class TorchStage(
+    Weighable, MixedStage, TorchShardable, Recomputing, Attending, Regathering, Carrying
+):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -74,6 +77,7 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
         self.kept: dict[tuple[int, int], tuple[Values, Values]] = {}
         self.measuring, self.bytes = False, dict[tuple[int, int], dict[int, int]]()
         self.infers = 0
+        self.ended = dict[int, dict[str, torch.Tensor]]()
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -144,9 +148,18 @@ class TorchStage(Weighable, MixedStage, TorchShardable, Recomputing, Attending, 
             there = (*self.parameters.values(), *part.buffers())
             with keeping(sizes, {memory_of(t) for t in there}):
                 outputs = self.compute(segment, micro, values, own)
+        if part.ended:
+            self.ended.setdefault(micro, {}).update(part.ended)
         if labels is not None:
             outputs = (self.criterion(outputs[-1].float(), labels),)
         return values, outputs
+
+    def states(self) -> dict[int, Arrays]:
+        every, self.ended = self.ended, {}
+        return {
+            micro: {name: _numpy(state) for name, state in states.items()}
+            for micro, states in every.items()
+        }
 
     def compute(
         self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]

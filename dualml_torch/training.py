@@ -10,6 +10,7 @@ import torch
 from dualml.backend import (
     Array,
     Arrays,
+    Carrying,
     Memory,
     Mixed,
     Observable,
@@ -22,7 +23,7 @@ from dualml.backend import (
     chunks,
 )
 from dualml.communicator import How
-from dualml.model.dropout import masks
+from dualml.model.streams import beside
 from dualml_torch.choice import Choice, choose
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES, Network
@@ -31,12 +32,14 @@ from dualml_torch.recorded import Recorded
 from dualml_torch.scaled import finite, unscale
 
 
-class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
+class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         self.recipe, self.device, self.now = recipe, device, 0
-        self.scaler = recipe.precision.scaler()
+        self.scaler, self.hidden = recipe.precision.scaler(), recipe.hidden()
+        #: Parts of a batch whose gradients are there, and the states they ended with.
+        self.ended = list[tuple[Array, dict[str, torch.Tensor]]]()
         self.network = Network(recipe.spec, recipe.precision.type, recipe.recompute).to(device)
         self.network.load(recipe.weights)
         self.network.train()
@@ -45,7 +48,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         self.y = torch.from_numpy(recipe.y).to(device)
         self.choice: Choice | None = None
         self.recorded: Recorded | None = None
-        if device.type == "cpu":
+        if device.type == "cpu" and self.hidden is None:  # a record would not tell the states
             size = min(recipe.batch, recipe.chunk, len(recipe.y))
             batch = self.tensors(np.arange(size)) if size else None
             self.choice = choose(recipe, self.network, self.loss, batch)
@@ -71,12 +74,20 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         """`Optimizer.zero_grad`, without the profiler's mark around it."""
         for parameter in self.parameters.values():
             parameter.grad = None
+        self.ended.clear()
+
+    def carry(self) -> None:
+        """Keep the states that the batch ended with."""
+        for part, states in self.ended if self.hidden is not None else ():
+            arrays = {name: state.cpu().numpy() for name, state in states.items()}
+            self.hidden.after(part, arrays)
 
     def update(self, step: int) -> None:
         """Update ``step`` with the gradients that are there, if it is made."""
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
+        self.carry()
         own, scale = self.parameters.values(), self.scale
         if self.accepts(self.scaler is None or finite(own)):
             if self.scaler is not None:
@@ -92,13 +103,16 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         if self.recorded is not None:
             return self.recorded(inputs, labels, share)
         loss = self.loss(self.network(*inputs), labels)
+        if self.hidden is not None:
+            self.ended.append((part, dict(self.network.ended)))
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """What the network takes for these samples in the next update, and their labels."""
         index = torch.from_numpy(part).to(self.device)
-        drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part).values()
+        spec, seed = self.recipe.spec, self.recipe.seed
+        drawn = beside(spec, seed, self.now + 1, part, self.hidden).values()
         given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
         return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
 
@@ -156,11 +170,12 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing):
         return {name: numpy(p) for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        return state(self.optimizer, list(self.parameters)) | self.scaling()
+        own = state(self.optimizer, list(self.parameters)) | self.scaling()
+        return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.network.load(weights)
-        state = self.rescale(state)
+        state = self.rescale(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.made(step), list(self.parameters))
         self.now = step
 

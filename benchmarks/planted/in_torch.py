@@ -13,7 +13,7 @@ from dualml.model import layers as spec
 from dualml.model.decoder import RMSNorm, SwiGLU
 from dualml.optim import Schedule
 from dualml_torch import split, training
-from dualml_torch.model import LOSSES, decoder, modules, network
+from dualml_torch.model import LOSSES, decoder, modules, network, recurrent
 from dualml_torch.optim import adam, base, rmsprop
 from dualml_torch.optim.foreach import scale
 from planted import neutral
@@ -236,7 +236,7 @@ def micro_batches(name: str) -> None:
     )
 
 
-class SwappedLSTM(modules.LSTM):
+class SwappedLSTM(recurrent.LSTM):
     """Written out, with the gates f and g exchanged."""
 
     def forward(self, x: Any) -> Any:

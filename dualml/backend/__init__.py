@@ -7,6 +7,7 @@ does in a worker process, the classes of `ability` what some can do beyond that.
 from dualml.backend.ability import Ability as Ability
 from dualml.backend.ability import Able as Able
 from dualml.backend.ability import Attending as Attending
+from dualml.backend.ability import Carrying as Carrying
 from dualml.backend.ability import Divisible as Divisible
 from dualml.backend.ability import Grouping as Grouping
 from dualml.backend.ability import Layout as Layout

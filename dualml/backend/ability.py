@@ -163,6 +163,14 @@ class Recomputing(Ability):
     does = "compute activations again in the backward pass"
 
 
+class Carrying(Ability):
+    """Carries the state of stateful layers over the batches of `Recipe.streams`
+    (`dualml.model.streams`), as a part of `Training.state`; a `Training` or a `Stage`, which then
+    tells with `states` what micro-batches ended with."""
+
+    does = "carry the state of recurrent layers over batches"
+
+
 class Divisible(Ability):
     """Makes an update in parts, so that ranks can share its batch."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dualml.model.recompute import Groups
 from dualml.model.spec import ModelSpec
+from dualml.model.streams import Hidden
 from dualml.optim.base import Rule, State
 from dualml.optim.schedule import Schedule
 from dualml.precision import FULL, Precision
@@ -38,6 +39,9 @@ class Recipe:
         precision: of the products, and how the loss is scaled (`dualml.precision`).
         recompute: layers of which activations are not kept but computed again
             (`dualml.model.recompute`); this alone decides no number.
+        streams: of a stateful model the samples of every update of an epoch, integers
+            (updates, B), each column a stream (`dualml.model.streams`); None: every batch begins
+            with a state of zeros.
     """
 
     spec: ModelSpec
@@ -53,6 +57,11 @@ class Recipe:
     seed: int = 0
     precision: Precision = FULL
     recompute: Groups = ()
+    streams: Array | None = None
+
+    def hidden(self, dtype: Any = np.float32) -> Hidden | None:
+        """The states that its model carries over batches, at the start; None of another model."""
+        return Hidden(self.spec.layers, self.streams, dtype) if self.spec.stateful else None
 
     def rate(self, step: int) -> float:
         """The step size of update ``step`` (from 1)."""

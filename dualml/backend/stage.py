@@ -100,6 +100,10 @@ class Stage(Protocol):
         """The lazy loss, None where it came before, and what `backward` returns, for the last
         segment and ``share`` times the loss."""
 
+    def states(self) -> dict[int, Arrays]:
+        """Micro-batch → layer → state that its samples ended with, (B, S, H), of stateful layers
+        and of those passes since the last call; of a stage that is `Carrying`."""
+
     def lazy(self, losses: Sequence[tuple[Any, float]]) -> Any:
         """Losses of micro-batches and their shares of the batch, as `Backend.read` takes them."""
 

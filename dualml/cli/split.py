@@ -95,8 +95,7 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
     arm, settings = next(iter(experiment.arms.items()))
     if settings.split is None:
         raise UserError(f"arm {arm} of {experiment.name} has no split: one rank has the model")
-    name = settings.model or experiment.model
-    spec = model(name, sizes=experiment.sizes_of(name))
+    spec = model(settings.model or experiment.model, **experiment.settings_of(settings))
     timed = settings.split.balance == "time" and not settings.split.cut
     times = reference_times(spec) if timed else None
     plan = settings.split.plan(spec, settings.world_size, times)

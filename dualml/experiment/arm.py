@@ -13,6 +13,7 @@ from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import backends
 from dualml.errors import UserError, nearest
+from dualml.experiment.models import Recurrent
 from dualml.experiment.offloaded import check_offload, stage_of, units_for
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
@@ -36,7 +37,7 @@ RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "method_config", "launcher",
     "backends", "precision", "loss_scale", "zero", "zero_reduce", "zero_lower", "recompute",
-    "offload",
+    "offload", "recurrent",
 )  # fmt: skip
 
 
@@ -67,7 +68,8 @@ class Arm(Strict):
     with ``dealt_to`` n trains on what n ranks would have, all of it. Each rank has ``cores`` cores
     of its own; 0: the ranks share what one rank would have.
 
-    ``model`` is another model than the experiment's. With ``split`` the ranks share the model, not
+    ``model`` is another model than the experiment's; ``recurrent`` are its settings, if it is a
+    recurrent one, over those of the experiment. With ``split`` the ranks share the model, not
     the batch.
 
     ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
@@ -121,6 +123,7 @@ class Arm(Strict):
     zero_lower: bool = False
     recompute: str | list[str] = "none"
     offload: Offload | None = None
+    recurrent: Recurrent = Recurrent()
 
     @field_validator("model")
     @classmethod
@@ -355,6 +358,12 @@ class Arm(Strict):
             if key not in known:
                 raise UserError(f"a schedule has no key {key!r}{nearest(key, known)}")
         return Schedule(**value).describe()
+
+    @property
+    def variant(self) -> str:
+        """The arm's model among those of the experiment: its name and its own settings, as in
+        ``rnn_lm.gru.layers2.tied``; empty: the experiment's model."""
+        return ".".join((self.model, *self.recurrent.words)) if self.model else ""
 
     @property
     def rule(self) -> Rule:

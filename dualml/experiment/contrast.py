@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm, Slow
+from dualml.experiment.models import Recurrent
 from dualml.experiment.split import Split
 from dualml.offload.settings import Offload
 from dualml.optim import Schedule, rule_from
@@ -36,6 +37,7 @@ CHOOSES_CUT = ("stages", "balance")
 #: The tables of an arm whose keys are known; those of a rule or a partition depend on its name.
 TABLES: Mapping[str, type[BaseModel]] = {
     "aggregation": Aggregation, "split": Split, "slow": Slow, "offload": Offload,
+    "recurrent": Recurrent,
 }  # fmt: skip
 OPEN = ("optimizer", "partition")
 

@@ -19,6 +19,7 @@ from dualml.experiment.offloaded import check_budget
 from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
+from dualml.experiment.stateful import check_stateful, freeze_streams
 from dualml.model import CLASSIFIERS, initial_weights, model
 from dualml.model.recompute import recomputed
 from dualml.model.spec import ModelSpec
@@ -39,18 +40,15 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
         UserError: a model that does not fit the data, ranks that do not fit the data.
     """
     spec = model_for(experiment, data)
-    models = {
-        arm.model: model_for(experiment, data, arm.model)
-        for arm in experiment.arms.values()
-        if arm.model not in ("", experiment.model)
-    }
+    models = {name: model_for(experiment, data, arm) for name, arm in experiment.variants().items()}
     check_recompute(experiment, spec, models)
     splits = freeze_splits(experiment, spec, models)
     check_zero_models(experiment, spec, models)
     check_offload_models(experiment, spec, models)
     text = data.kind == "text"
+    stateful = check_stateful(experiment, spec, models)
     order = {
-        "train": subset(len(data.train_y), experiment.data.train, 0, "train"),
+        "train": subset(len(data.train_y), experiment.data.train, 0, "train", first=stateful),
         "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
     }
     if data.validation_y is not None:
@@ -78,6 +76,9 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
                 weights[f"seed{seed}/{other}/{name}"] = w
         for name, arm in experiment.arms.items():
             if seed not in experiment.seeds_of(name):
+                continue
+            if models.get(arm.variant, spec).stateful:
+                freeze_streams(name, arm, seed, n, order)
                 continue
             key = f"seed{seed}/pool{arm.samples}"
             if key not in order:
@@ -116,7 +117,7 @@ def check_recompute(
     """Raises `UserError` for an arm that computes again what its model has not."""
     for name, arm in experiment.arms.items():
         try:
-            recomputed(models.get(arm.model, spec), arm.recompute)
+            recomputed(models.get(arm.variant, spec), arm.recompute)
         except UserError as error:
             raise UserError(f"arms.{name}: {error}") from None
 
@@ -133,7 +134,7 @@ def freeze_splits(
     for name, arm in experiment.arms.items():
         if arm.split is None:
             continue
-        own = models.get(arm.model, spec)
+        own = models.get(arm.variant, spec)
         if own.padded:
             raise UserError(
                 f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
@@ -153,11 +154,11 @@ def check_zero_models(
 ) -> None:
     """Raises `UserError` for an arm whose ranks cannot share out its model."""
     for name, arm in experiment.arms.items():
-        own = models.get(arm.model, spec)
+        own = models.get(arm.variant, spec)
         if arm.zero > 1:
             units = units_of(own, arm.sharding.bucket_bytes, arm.world_size)
             if what := together(own, units):
-                tied = "sizes.tied = false, " if shared_across(own, units) else ""
+                tied = "an untied head (tied = false), " if shared_across(own, units) else ""
                 raise UserError(
                     f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
                     f"{what}; use zero = 1, {tied}or one unit: leave out aggregation.bucket_bytes"
@@ -172,7 +173,7 @@ def check_offload_models(
     for name, arm in experiment.arms.items():
         if arm.offload is None:
             continue
-        own = models.get(arm.model, spec)
+        own = models.get(arm.variant, spec)
         if arm.offload.away("weights") and not arm.zero:
             units = units_of(own, arm.sharding.bucket_bytes, 1)
             if what := together(own, units):
@@ -186,15 +187,16 @@ def check_offload_models(
             raise UserError(f"arms.{name}: {error}") from None
 
 
-def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpec:
-    """The experiment's model, or another one, for these samples; of a text, for its vocabulary and
+def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> ModelSpec:
+    """The experiment's model, or an arm's, for these samples; of a text, for its vocabulary and
     windows.
 
     Raises:
         UserError: a model of images and a text, or the reverse; another shape; settings that only
             a text has, or cannot have.
     """
-    spec, sizes = model(name or experiment.model), experiment.data
+    name = experiment.model if arm is None else arm.model or experiment.model
+    spec, sizes = model(name), experiment.data
     if data.kind != "images":
         if not spec.tokens:
             raise UserError(
@@ -217,8 +219,8 @@ def model_for(experiment: Experiment, data: Dataset, name: str = "") -> ModelSpe
                 return pretrained.opened(experiment).spec(length, len(data.classes))
             sizes_of: dict[str, Any] = {"words": len(data.vocabulary), "classes": len(data.classes)}
             return model(spec.name, length=length, **sizes_of)
-        own = experiment.sizes_of(spec.name)
-        return model(spec.name, words=len(data.classes), length=length, sizes=own)
+        own = experiment.settings_of(arm)
+        return model(spec.name, words=len(data.classes), length=length, **own)
     if spec.tokens:
         raise UserError(
             f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
@@ -256,10 +258,13 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     return facts | ({"path": data.path} if data.path else {})
 
 
-def subset(total: int, most: int, *purpose: Any) -> Index:
-    """At most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted."""
+def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
+    """At most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted; or the
+    ``first``, which stand together."""
     if most == 0 or most >= total:
         return np.arange(total, dtype=np.int32)
+    if first:
+        return np.arange(most, dtype=np.int32)
     seed, *rest = purpose
     draw = generator(seed, *rest).choice(total, most, replace=False)
     return np.sort(draw).astype(np.int32)

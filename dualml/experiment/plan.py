@@ -48,11 +48,12 @@ class Plan:
         order: ``train``, ``test``, ``monitor`` → dataset indices, of labelled sentences also
             ``validation``; ``seedN/poolS`` → the samples of
             arms with ``samples = S``; ``seedN/poolS/epochE`` → their order;
+            ``seedN/streamsB`` → the samples of arms whose state goes on, batch by batch of B;
             ``seedN/deal-…/epochE/rankR`` → the samples of a rank, in order, where an arm has a
             partition. Pools, epochs and ranks index into ``train``.
         deals: ``seedN/deal-…`` → what the partition turned out to be, epoch by epoch.
-        models: name → model, of arms that have another one than the experiment; their weights
-            are ``seedN/<model>/<parameter>``.
+        models: `Arm.variant` → model, of arms that have another one than the experiment; their
+            weights are ``seedN/<variant>/<parameter>``.
         splits: arm → how its ranks share the model.
         initial_file: ``path``, ``bytes`` and ``sha256`` of the file that the weights are from.
         parts: part → SHA-256; ``hash`` is that of all parts.
@@ -75,12 +76,12 @@ class Plan:
 
     def spec_of(self, arm: Arm) -> ModelSpec:
         """The arm's model."""
-        return self.models.get(arm.model, self.spec)
+        return self.models.get(arm.variant, self.spec)
 
     def initial(self, seed: int, arm: Arm | None = None) -> dict[str, NDArray[np.float32]]:
         """Initial weights of the experiment's model, or of an arm's."""
-        own = arm is not None and arm.model in self.models
-        spec, place = (self.models[arm.model], f"{arm.model}/") if arm and own else (self.spec, "")
+        own = arm.variant if arm is not None and arm.variant in self.models else ""
+        spec, place = (self.models[own], f"{own}/") if own else (self.spec, "")
         return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.parameters()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
@@ -96,6 +97,9 @@ class Plan:
             )
         if arm.partition:
             return Feed(lambda epoch: Course(lists_of(self.order, key, epoch, ranks), size))
+        if self.spec_of(arm).stateful:
+            in_order = self.order[streams_key(arm, seed)]
+            return Feed(lambda epoch: Shared([in_order], size, arm.world_size))
         pool = self.pool(arm, seed)
         if not size:
             return Feed(lambda epoch: Shared([pool], 0, arm.world_size))
@@ -132,7 +136,14 @@ class Plan:
             seed=seed,
             precision=arm.plan_precision,
             recompute=recomputed(self.spec_of(arm), arm.recompute),
+            streams=self.streams(arm, seed),
         )
+
+    def streams(self, arm: Arm, seed: int) -> Index | None:
+        """As of `Recipe.streams`."""
+        if not self.spec_of(arm).stateful:
+            return None
+        return self.order[streams_key(arm, seed)].reshape(-1, arm.batch_size)
 
     def schedule(self, arm: Arm, seed: int) -> Schedule:
         per_epoch = self.feed(arm, seed).per_epoch
@@ -152,6 +163,12 @@ class Plan:
             horizon = min(horizon, max(LEAST, most_drawn(budget, parity.trace)))
         trace = {step for step in parity.trace if step < horizon} | {horizon}
         return Schedule(updates, sorted(evaluate), sorted(trace))
+
+
+def streams_key(arm: Arm, seed: int) -> str:
+    """Where the order of a stateful arm's samples is in the plan's order: the same in each
+    epoch."""
+    return f"seed{seed}/streams{arm.batch_size}"
 
 
 #: Updates that a look at all tensors of one takes as long as: their gradients are computed again.

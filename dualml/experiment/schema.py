@@ -11,13 +11,14 @@ from pydantic import Field, field_validator, model_validator
 from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
 from dualml.errors import UserError, nearest
 from dualml.experiment.arm import RARE, Arm, Seed
+from dualml.experiment.models import DecoderSizes as DecoderSizes
+from dualml.experiment.models import Recurrent, check_models
 from dualml.model.bert import bert
 from dualml.model.gpt import DECODERS
+from dualml.model.rnn import RECURRENT
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
 from dualml.strict import LONGEST_NAME, Strict, shortened
-
-Size = Annotated[int, Field(ge=1, le=2**20)]
 
 
 class Data(Strict):
@@ -46,23 +47,6 @@ class Data(Strict):
                 "it out, or labels"
             )
         return self
-
-
-class DecoderSizes(Strict):
-    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.Sizes`; what is left out is
-    the model's own."""
-
-    width: Size | None = None
-    blocks: Annotated[int, Field(ge=1, le=1000)] | None = None
-    heads: Size | None = None
-    kv_heads: Size | None = None
-    inner: Size | None = None
-    dropout: Annotated[float, Field(ge=0, lt=1, strict=False)] | None = None
-    tied: bool | None = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        return self.model_dump(exclude_none=True)
 
 
 class Evaluation(Strict):
@@ -97,7 +81,8 @@ class Experiment(Strict):
     """A protocol with its arms; where there was little data, ``epochs`` of an arm are
     ``epochs_times`` those of the file. ``pretrained``: a folder that the model ``bert`` starts
     from, see `dualml.experiment.pretrained`. ``initial``: a file with the initial weights of
-    ``model``, see `dualml.checkpoint.initial`. ``sizes``: of its models that are decoders."""
+    ``model``, see `dualml.checkpoint.initial`. ``sizes``: of its models that are decoders;
+    ``recurrent``: settings of those that are recurrent."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
@@ -105,6 +90,7 @@ class Experiment(Strict):
     data: Data
     model: str
     sizes: DecoderSizes = DecoderSizes()
+    recurrent: Recurrent = Recurrent()
     pretrained: str = ""
     initial: str = ""
     loss: str = "cross_entropy"
@@ -161,18 +147,23 @@ class Experiment(Strict):
                 )
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_are_of_a_named_model(cls, values: Any) -> Any:
+        """An arm with settings of a model says which, so that it is the same arm in any file."""
+        arms = values.get("arms") if isinstance(values, dict) else None
+        if not isinstance(arms, dict) or not isinstance(values.get("model"), str):
+            return values
+        said = {
+            name: {"model": values["model"], **arm}
+            for name, arm in arms.items()
+            if isinstance(arm, dict) and arm.get("recurrent")
+        }
+        return {**values, "arms": {**arms, **said}} if said else values
+
     @model_validator(mode="after")
-    def _sizes_are_of_a_decoder(self) -> Experiment:
-        models = [self.model, *(arm.model for arm in self.arms.values())]
-        own = self.sizes.given
-        if own and not set(models) & set(DECODERS):
-            raise UserError(
-                f"sizes are of the models {' and '.join(DECODERS)}; {self.model!r} has its own: "
-                "leave them out"
-            )
-        for name in DECODERS:
-            if own and name in models:
-                zoo_model(name, sizes=own)
+    def _settings_fit_the_models(self) -> Experiment:
+        check_models(self.model, self.arms, self.sizes, self.recurrent)
         return self
 
     @model_validator(mode="after")
@@ -197,6 +188,18 @@ class Experiment(Strict):
         """The sizes of one of its models that were given."""
         return self.sizes.given if model in DECODERS else {}
 
+    def settings_of(self, arm: Arm | None = None) -> dict[str, Any]:
+        """What of its model, or of an arm's, was set: arguments of `dualml.model.zoo.model`."""
+        name = self.model if arm is None or not arm.model else arm.model
+        own = {} if arm is None else arm.recurrent.given
+        recurrent = {**self.recurrent.given, **own} if name in RECURRENT else {}
+        return {"sizes": self.sizes_of(name), "recurrent": recurrent}
+
+    def variants(self) -> dict[str, Arm]:
+        """Variant → the first arm that trains it, of models other than the experiment's."""
+        arms = [arm for arm in self.arms.values() if arm.variant not in ("", self.model)]
+        return {arm.variant: arm for arm in reversed(arms)}
+
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds that an arm runs with."""
         return self.seeds[: self.arms[arm].seeds or None]
@@ -216,14 +219,16 @@ class Experiment(Strict):
             for key in RARE:
                 if getattr(arm, key) == Arm.model_fields[key].default:
                     del table["arms"][name][key]
+            if arm.recurrent.given:
+                table["arms"][name]["recurrent"] = arm.recurrent.given
             if arm.split is not None:
                 table["arms"][name]["split"] = arm.split.describe()
             if not arm.aggregation.overlap:
                 table["arms"][name].get("aggregation", {}).pop("overlap", None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
-        table["sizes"] = self.sizes.given
-        for key in ("pretrained", "initial", "sizes"):
+        table |= {"sizes": self.sizes.given, "recurrent": self.recurrent.given}
+        for key in ("pretrained", "initial", "sizes", "recurrent"):
             if not table[key]:
                 del table[key]
         if self.epochs_times == 1:

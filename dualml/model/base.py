@@ -32,8 +32,8 @@ class Layer:
         """Last part of a parameter's name → its shape."""
         return {}
 
-    def holder(self, name: str) -> str:
-        """The layer whose name its parameters carry: ``name``, or another whose they are."""
+    def holder(self, name: str, leaf: str = "weight") -> str:
+        """The layer whose name a parameter carries: ``name``, or another that it is shared with."""
         return name
 
     def output_shape(self, shape: Shape) -> Shape:

@@ -94,6 +94,7 @@ class GroupedAttention(Layer):
 class Tied(Linear):
     """The logits of all words by the table of the `Embedding` ``of``: y = x·Eᵀ, (…, features) →
     (…, words). It is one parameter, with the embedding's name; its gradient is the sum of both.
+    With ``bias`` y = x·Eᵀ + b, and b is this layer's alone.
 
     Source: Press and Wolf 2017, "Using the Output Embedding to Improve Language Models".
     """
@@ -101,8 +102,8 @@ class Tied(Linear):
     bias: bool = False
     of: str = "embedding"
 
-    def holder(self, name: str) -> str:
-        return self.of
+    def holder(self, name: str, leaf: str = "weight") -> str:
+        return self.of if leaf == "weight" else name
 
 
 @lru_cache(maxsize=16)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer
 from dualml.model.decoder import RMSNorm
-from dualml.model.layers import LSTM, Bias, Embedding, LayerNorm, Position
+from dualml.model.layers import Bias, Embedding, LayerNorm, Linear, Position, Recurrent
 from dualml.model.spec import ModelSpec, canonical
 from dualml.seeds import generator
 
@@ -41,14 +41,18 @@ def law(
 
     Linear and convolution layers: weights and biases uniform in ±1/√fan_in, PyTorch's and
     MindSpore's default (He et al. 2015, "Delving Deep into Rectifiers", eq. 14, with gain
-    √(2/(1+a²)), a = √5). LSTM: all uniform in ±1/√hidden, the default of both. Embeddings:
-    N(0, 0.1²); PyTorch's default is N(0, 1) and MindSpore's N(0, 0.01²), so that there is none to
-    share: with ours the first hidden state is neither saturated nor nearly zero. Positions:
-    N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words".
+    √(2/(1+a²)), a = √5). Recurrent layers: all uniform in ±1/√hidden, the default of both.
+    Embeddings: N(0, 0.1²); PyTorch's default is N(0, 1) and MindSpore's N(0, 0.01²), so that there
+    is none to share: with ours the first hidden state is neither saturated nor nearly zero. With
+    ``init_range`` both are uniform in it, and a bias is zero, as in PyTorch's example
+    ``word_language_model``. Positions: N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image Is Worth
+    16x16 Words".
     """
     match layer:
-        case LSTM(hidden=size):
+        case Recurrent(hidden=size):
             return _uniform(draw, size, shape)
+        case Embedding(init_range=bound) | Linear(init_range=bound) if bound:
+            return draw.uniform(-bound, bound, shape) if leaf == "weight" else np.zeros(shape)
         case Embedding():
             return draw.normal(0, 0.1, shape)
         case Position():

@@ -13,6 +13,10 @@ from typing import ClassVar
 
 from dualml.errors import UserError
 from dualml.model.base import Layer, Shape, Way, check
+from dualml.model.recurrent import GRU as GRU
+from dualml.model.recurrent import LSTM as LSTM
+from dualml.model.recurrent import RNN as RNN
+from dualml.model.recurrent import Recurrent as Recurrent
 
 #: The token of a position that holds nothing, behind the end of a shorter sentence.
 PADDING = 0
@@ -22,7 +26,8 @@ PADDING = 0
 class Linear(Layer):
     """y = x·Wᵀ + b along the last axis: (…, inputs) → (…, outputs).
 
-    ``weight`` (outputs, inputs), ``bias`` (outputs,).
+    ``weight`` (outputs, inputs), ``bias`` (outputs,). ``init_range`` above 0: the weight starts
+    uniform within ± so much, and the bias at zero.
     """
 
     way: ClassVar[Way] = Way.PRODUCT
@@ -30,6 +35,7 @@ class Linear(Layer):
     inputs: int
     outputs: int
     bias: bool = True
+    init_range: float = 0.0
 
     def parameters(self) -> dict[str, Shape]:
         return {"weight": (self.outputs, self.inputs), **_bias(self.outputs, self.bias)}
@@ -135,6 +141,7 @@ class Embedding(Layer):
     """Tokens, integers of any shape (…) → (…, features): row ``token - first`` of ``weight``.
 
     ``weight`` (words, features), perhaps of a part of a vocabulary: a token without a row is zeros.
+    ``init_range`` above 0: it starts uniform within ± so much.
     """
 
     way: ClassVar[Way] = Way.SINGLE
@@ -142,40 +149,13 @@ class Embedding(Layer):
     words: int
     features: int
     first: int = 0
+    init_range: float = 0.0
 
     def parameters(self) -> dict[str, Shape]:
         return {"weight": (self.words, self.features)}
 
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape, self.features)
-
-
-@dataclass(frozen=True)
-class LSTM(Layer):
-    """Long short-term memory from a zero state: (T, inputs) → (T, hidden), the h of every step.
-
-    i, f, g, o = the quarters of W_ih·x + b_ih + W_hh·h + b_hh; c ← σ(f)·c + σ(i)·tanh(g);
-    h ← σ(o)·tanh(c). ``weight_ih_l0`` (4·hidden, inputs), ``weight_hh_l0`` (4·hidden, hidden),
-    ``bias_ih_l0`` and ``bias_hh_l0`` (4·hidden,), the names of both frameworks.
-
-    Source: Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", Neural Computation 9(8), with
-    the forget gate of Gers, Schmidhuber and Cummins 2000, "Learning to Forget".
-    """
-
-    way: ClassVar[Way] = Way.PRODUCT
-
-    inputs: int
-    hidden: int
-
-    def parameters(self) -> dict[str, Shape]:
-        gates = 4 * self.hidden
-        weights = {"weight_ih_l0": (gates, self.inputs), "weight_hh_l0": (gates, self.hidden)}
-        return {**weights, "bias_ih_l0": (gates,), "bias_hh_l0": (gates,)}
-
-    def output_shape(self, shape: Shape) -> Shape:
-        fits = len(shape) == 2 and shape[1] == self.inputs
-        check(fits, f"LSTM takes (T, {self.inputs})", shape)
-        return (shape[0], self.hidden)
 
 
 @dataclass(frozen=True)
@@ -301,7 +281,11 @@ class Merge(Layer):
     way: ClassVar[Way] = Way.PROMOTE
 
 
-LAYERS: dict[str, type[Layer]] = {cls.__name__: cls for cls in Layer.__subclasses__()}
+LAYERS: dict[str, type[Layer]] = {
+    kind.__name__: kind
+    for kind in (*Layer.__subclasses__(), LSTM, GRU, RNN)
+    if kind is not Recurrent
+}
 
 
 def _bias(size: int, there: bool) -> dict[str, Shape]:

@@ -17,7 +17,7 @@ from dualml.model.layers import LAYERS, Branch, Dropout, Embedding, Merge
 def canonical(name: str, layer: Layer) -> dict[str, str]:
     """Last part of a parameter's name → the canonical one, ``<layer>.<leaf>``; of a parameter that
     is another layer's, too, with that layer's name."""
-    return {leaf: f"{layer.holder(name)}.{leaf}" for leaf in layer.parameters()}
+    return {leaf: f"{layer.holder(name, leaf)}.{leaf}" for leaf in layer.parameters()}
 
 
 def parameters(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
@@ -93,15 +93,17 @@ class ModelSpec:
             raise UserError(f"model {self.name!r}: a Branch has no Merge after it")
 
     def _check_holder(self, name: str, layer: Layer) -> None:
-        holder = layer.holder(name)
-        owner = dict(self.layers[:1]).get(holder)
-        if holder == name:
-            return
-        if not isinstance(owner, Embedding) or owner.parameters() != layer.parameters():
-            raise UserError(
-                f"model {self.name!r}, layer {name!r}: its parameters {layer.parameters()} are "
-                f"those of {holder!r}, which is no embedding of that shape"
-            )
+        first = dict(self.layers[:1])
+        for leaf, shape in layer.parameters().items():
+            holder = layer.holder(name, leaf)
+            owner = first.get(holder)
+            if holder == name:
+                continue
+            if not isinstance(owner, Embedding) or owner.parameters().get(leaf) != shape:
+                raise UserError(
+                    f"model {self.name!r}, layer {name!r}: its parameters have {leaf} "
+                    f"{shape} of {holder!r}, which is no embedding of that shape"
+                )
 
     def stacks(self) -> dict[str, list[tuple[int, ...]]]:
         """Layer name → shapes per sample of the value that goes on (last) and of those kept.
@@ -144,6 +146,11 @@ class ModelSpec:
     def dropouts(self) -> tuple[str, ...]:
         """Names of the layers that take a mask while training, in order."""
         return tuple(name for name, layer in self.layers if isinstance(layer, Dropout))
+
+    @cached_property
+    def stateful(self) -> bool:
+        """Whether some layers begin a batch with the state that the batch before it ended with."""
+        return any(getattr(layer, "stateful", False) for _, layer in self.layers)
 
     def nbytes(self, width: int = 4) -> int:
         """Bytes of all parameters, of elements of ``width`` bytes."""

@@ -13,11 +13,9 @@ from dualml.model.bert import bert
 from dualml.model.gpt import DECODERS, gpt, gpt_llama
 from dualml.model.layers import (
     GELU,
-    LSTM,
     Attention,
     Branch,
     Conv2d,
-    Dropout,
     Embedding,
     Flatten,
     LayerNorm,
@@ -30,6 +28,7 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
+from dualml.model.rnn import RECURRENT, rnn_lm, rnn_lm_dropout
 from dualml.model.spec import ModelSpec
 
 
@@ -122,33 +121,6 @@ def vit() -> ModelSpec:
     )
 
 
-def rnn_lm(words: int = 2000, length: int = 32) -> ModelSpec:
-    """A language model: ``length`` tokens of ``words`` → logits of the token after each.
-
-    Source: Mikolov et al. 2010, "Recurrent neural network based language model", with an LSTM.
-    """
-    return ModelSpec(
-        "rnn_lm",
-        (length,),
-        (
-            ("embedding", Embedding(words, 64)),
-            ("lstm", LSTM(64, 128)),
-            ("decoder", Linear(128, words)),
-        ),
-    )
-
-
-def rnn_lm_dropout(words: int = 2000, length: int = 32) -> ModelSpec:
-    """The same with dropout where nothing recurs.
-
-    Source: Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
-    """
-    embedding, lstm, decoder = rnn_lm(words, length).layers
-    drop = Dropout(0.2)
-    layers = (embedding, ("dropout1", drop), lstm, ("dropout2", drop), decoder)
-    return ModelSpec("rnn_lm_dropout", (length,), layers)
-
-
 def text_classifier(words: int = 2000, length: int = 32, classes: int = 6) -> ModelSpec:
     """A transformer that classifies sentences: two blocks of four heads, width 64.
 
@@ -203,6 +175,7 @@ def model(
     length: int | None = None,
     classes: int | None = None,
     sizes: Mapping[str, Any] | None = None,
+    recurrent: Mapping[str, Any] | None = None,
 ) -> ModelSpec:
     """A model of the zoo by name.
 
@@ -211,12 +184,17 @@ def model(
         words, length: of the data; for a model of text alone.
         classes: for a model that classifies sentences.
         sizes: for a decoder, those that are not its own: fields of `dualml.model.gpt.Sizes`.
+        recurrent: for a recurrent model, alike: fields of `dualml.model.rnn.Settings`.
 
     Raises:
         UserError: unknown name, or a size for a model that has none.
     """
     options = {"words": words, "length": length, "classes": classes}
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+    if recurrent:
+        if name not in RECURRENT:
+            raise UserError(f"recurrent is of {' and '.join(RECURRENT)}; received model {name!r}")
+        return rnn_lm(**given, settings=replace(RECURRENT[name], **recurrent), name=name)
     if sizes:
         if name not in DECODERS:
             raise UserError(f"sizes are of {' and '.join(DECODERS)}; model {name!r} has its own")

@@ -108,7 +108,7 @@ def lower_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> Lower | None:
     """
     if arm.kind != "train" or not arm.plan_precision.lower:
         return None
-    spec = specs.get(arm.model, specs[""])
+    spec = specs.get(arm.variant, specs[""])
     return Lower(arm.precision, held_lower(spec.layers))
 
 

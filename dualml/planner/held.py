@@ -58,7 +58,7 @@ def held(run: Run) -> Iterator[Held]:
         if not trials:
             continue
         settings = run.settings[arm]
-        name = settings.model or str(run.experiment["model"])
+        name = settings.variant or str(run.experiment["model"])
         spec = ModelSpec.restore(dict(run.models[name]))
         try:
             shape = shape_of(spec, settings.batch_size)

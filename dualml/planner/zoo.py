@@ -67,8 +67,7 @@ def of_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
         own = arm.model or experiment.model
         if own in DECODERS:
             data = experiment.data
-            sizes = experiment.sizes_of(own)
-            spec = model(own, words=data.words, length=data.length, sizes=sizes)
+            spec = model(own, words=data.words, length=data.length, **experiment.settings_of(arm))
             return shape_of(spec, arm.batch_size or BATCH)
     raise UserError(
         f"{lab}: no arm trains {' or '.join(DECODERS)}; received {experiment.model}, which has no "

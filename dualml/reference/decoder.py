@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, turns
-from dualml.reference.sequence import before_softmax, sigmoid, softmax
+from dualml.reference.recurrent import sigmoid
+from dualml.reference.sequence import before_softmax, softmax
 from dualml.reference.types import Array, Params, rows
 
 

@@ -11,7 +11,9 @@ from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.kept import Keeps, mask_bytes
 from dualml.model.layers import (
     GELU,
+    GRU,
     LSTM,
+    RNN,
     Attention,
     Branch,
     Conv2d,
@@ -44,6 +46,16 @@ def gates(layer: LSTM, before: Shape, after: Shape) -> int:
     return WIDTH * layer.hidden * (7 * after[0] + 1)
 
 
+def gated(layer: GRU, before: Shape, after: Shape) -> int:
+    """r, z, n, what r multiplies, and h of every step, and the state of zeros."""
+    return WIDTH * layer.hidden * (5 * after[0] + 1)
+
+
+def hidden(layer: RNN, before: Shape, after: Shape) -> int:
+    """h of every step, and the state of zeros."""
+    return WIDTH * layer.hidden * (after[0] + 1)
+
+
 def softmax(layer: Attention, before: Shape, after: Shape) -> int:
     return WIDTH * layer.heads * before[0] ** 2
 
@@ -71,6 +83,8 @@ KEPT: Mapping[type[Layer], Keeps] = {
     # The row of every token, and whether it has one.
     Embedding: Keeps(given=True, own=lambda layer, before, after: 9 * math.prod(before)),
     LSTM: Keeps(taken=True, given=True, own=gates),
+    GRU: Keeps(taken=True, given=True, own=gated),
+    RNN: Keeps(taken=True, given=True, own=hidden),
     # What is normal, and one over the deviation of every position.
     LayerNorm: Keeps(
         given=True,

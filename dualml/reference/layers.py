@@ -1,5 +1,5 @@
 """Forward and backward of every layer in float64 NumPy; of images in `images`, of sequences in
-`sequence`, of decoders in `decoder`, of branches and dropout in `model`.
+`sequence` and `recurrent`, of decoders in `decoder`, of branches and dropout in `model`.
 
 Each layer is a pair of pure functions found by the type of its spec:
 ``forward(layer, x, params) -> (y, cache)``, ``backward(layer, dy, cache, params) -> (dx, grads)``.
@@ -17,7 +17,9 @@ from dualml.model.base import Layer
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.layers import (
     GELU,
+    GRU,
     LSTM,
+    RNN,
     Attention,
     Bias,
     Conv2d,
@@ -49,6 +51,14 @@ from dualml.reference.images import (
     pool_backward,
     pool_forward,
 )
+from dualml.reference.recurrent import (
+    gru_backward,
+    gru_forward,
+    lstm_backward,
+    lstm_forward,
+    rnn_backward,
+    rnn_forward,
+)
 from dualml.reference.sequence import (
     attention_backward,
     attention_forward,
@@ -56,8 +66,6 @@ from dualml.reference.sequence import (
     embedding_forward,
     first_backward,
     first_forward,
-    lstm_backward,
-    lstm_forward,
     mean_backward,
     mean_forward,
     norm_backward,
@@ -149,6 +157,8 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     RowBias: (bias_forward, bias_backward),
     Embedding: (embedding_forward, embedding_backward),
     LSTM: (lstm_forward, lstm_backward),
+    GRU: (gru_forward, gru_backward),
+    RNN: (rnn_forward, rnn_backward),
     LayerNorm: (norm_forward, norm_backward),
     Attention: (attention_forward, attention_backward),
     Position: (position_forward, position_backward),

@@ -14,11 +14,12 @@ from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical
+from dualml.model.streams import carries
 from dualml.precision import FULL, Held, Precision, Stack, holding, through
 from dualml.precision import rounded as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
-from dualml.reference.types import HERE, Array, Params, copies
+from dualml.reference.types import HERE, STATE, Array, Params, copies
 
 Values = tuple[Array, ...]
 Rounding = Callable[[NDArray[Any]], Array]
@@ -80,7 +81,8 @@ def forward(
     Args:
         params: canonical name → array; others than those of these layers may be among them.
         values: the stack before them, the top last; each (B, …).
-        masks: of the Dropout layers, in order; without them Dropout is the identity.
+        masks: of the Dropout layers and, among them, the states that stateful layers begin with, in
+            order; without them Dropout is the identity, and states are zeros.
         here: which positions hold a token, (B, T), for layers that are `padded`.
         lower: rounds to the type of `dualml.precision`.
         before: which of ``values`` are of that type.
@@ -107,6 +109,8 @@ def forward(
             given = own(name, layer, params)
             if product:
                 x, given = product(x), {leaf: product(w) for leaf, w in given.items()}
+            if masks and carries(layer):
+                given[STATE] = next(waiting)
             if layer.padded:
                 assert here is not None, f"{name} has to know which positions hold a token"
                 given[HERE] = here
@@ -198,6 +202,12 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     return inner
 
 
+def ended(tape: Tape) -> Params:
+    """Stateful layer → the state after its last position, (B, S, H)."""
+    entries = [entry for entry in tape if isinstance(entry, Entry) and carries(entry.layer)]
+    return {entry.name: np.stack(entry.cache[-1], axis=1) for entry in entries}
+
+
 def gather(total: Params, more: Params) -> None:
     """Add gradients to others; a parameter may be of several layers."""
     for name, gradient in more.items():
@@ -256,6 +266,8 @@ class Model:
     ) -> None:
         self.spec, self.again = spec, stretches(spec.layers, recompute)
         self.weights: Params = copies(weights)
+        #: What stateful layers ended the last batch with.
+        self.ended: Params = {}
         self.lower, self.overflowing = rounding(precision)
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
@@ -288,6 +300,7 @@ class Model:
         """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
         gradient of every parameter, of ``scale`` times the loss."""
         logits, tape = self.forward(x, masks, self.again)
+        self.ended = ended(tape)
         with self.overflowing():
             value, flow = LOSSES[loss](logits, y)
             grads = gradients_alone(tape, self.weights, (flow * scale,))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dualml.model.layers import (
-    LSTM,
     Attention,
     Embedding,
     First,
@@ -37,65 +36,6 @@ def embedding_backward(
     weight = np.zeros_like(params["weight"])
     np.add.at(weight, row[here], dy[here])
     return np.zeros(row.shape), {"weight": weight}
-
-
-def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]:
-    b, length, _ = x_BTI.shape
-    fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
-    h, c = np.zeros((2, b, layer.hidden))
-    tape = []
-    for t in range(length):
-        gates = fed[:, t] + h @ params["weight_hh_l0"].T
-        i, f, g, o = np.split(gates, 4, axis=1)
-        i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
-        before = h, c
-        c = f * c + i * g
-        tanh_c = np.tanh(c)
-        h = o * tanh_c
-        tape.append((*before, i, f, g, o, tanh_c, h))
-    y = np.stack([step[-1] for step in tape], axis=1)
-    return y, (x_BTI, tape)
-
-
-def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    """Backpropagation through time.
-
-    Source: Werbos 1990, "Backpropagation through time: what it does and how to do it".
-    """
-    x, tape = cache
-    b, length, _ = dy_BTH.shape
-    d_gates = np.zeros((b, length, 4 * layer.hidden))
-    h_before = np.stack([step[0] for step in tape], axis=1)
-    dh, dc = np.zeros((2, b, layer.hidden))
-    for t in reversed(range(length)):
-        _, c_before, i, f, g, o, tanh_c, _ = tape[t]
-        dh = dh + dy_BTH[:, t]
-        dc = dc + dh * o * (1 - tanh_c**2)
-        d_gates[:, t] = np.concatenate(
-            [
-                dc * g * i * (1 - i),
-                dc * c_before * f * (1 - f),
-                dc * i * (1 - g**2),
-                dh * tanh_c * o * (1 - o),
-            ],
-            axis=1,
-        )
-        dh = d_gates[:, t] @ params["weight_hh_l0"]
-        dc = dc * f
-    flat = rows(d_gates)
-    bias = flat.sum(axis=0)
-    return d_gates @ params["weight_ih_l0"], {
-        "weight_ih_l0": flat.T @ rows(x),
-        "weight_hh_l0": flat.T @ rows(h_before),
-        "bias_ih_l0": bias,
-        "bias_hh_l0": bias.copy(),
-    }
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + e⁻ˣ), written so that nothing overflows."""
-    y: Array = (1 + np.tanh(x / 2)) / 2
-    return y
 
 
 def position_forward(layer: Position, x: Array, params: Params) -> tuple[Array, Any]:

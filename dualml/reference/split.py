@@ -11,6 +11,7 @@ from dualml.backend import (
     Array,
     Arrays,
     Attending,
+    Carrying,
     Memory,
     MixedStage,
     PlacedStage,
@@ -29,6 +30,7 @@ from dualml.reference.model import (
     Entry,
     Tape,
     backward,
+    ended,
     forward,
     gradients_alone,
     present,
@@ -42,7 +44,9 @@ from dualml.reference.types import copies
 Values = tuple[Array, ...]
 
 
-class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing, Attending, Regathering):
+class NumpyStage(
+    Weighable, MixedStage, NumpyShardable, Recomputing, Attending, Regathering, Carrying
+):
     """See `dualml.backend.stage.Stage`.
 
     Args:
@@ -60,6 +64,7 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing, Attending, 
         self.kept: dict[tuple[int, int], Any] = {}
         self.again = [stretches(segment.layers, recipe.recompute) for segment in segments]
         self.measuring, self.infers = False, 0
+        self.ended = dict[int, Arrays]()
         self.round, self.overflowing = rounding(recipe.precision)
         self.lower = recipe.precision.lower
 
@@ -96,7 +101,12 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing, Attending, 
     ) -> Values:
         out, tape = self._through(segment, values, masks, self.again[segment])
         self.kept[segment, micro] = tape
+        self.ended.setdefault(micro, {}).update(ended(tape))
         return out
+
+    def states(self) -> dict[int, Arrays]:
+        states, self.ended = self.ended, {}
+        return states
 
     def _through(
         self,
@@ -116,6 +126,7 @@ class NumpyStage(Weighable, MixedStage, NumpyShardable, Recomputing, Attending, 
         with self.overflowing():
             loss, gradient = self.criterion(out[-1], labels)
         self.kept[segment, micro] = (tape, gradient)
+        self.ended.setdefault(micro, {}).update(ended(tape))
         return loss
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:

@@ -9,6 +9,7 @@ import numpy as np
 from dualml.backend import (
     Array,
     Arrays,
+    Carrying,
     Memory,
     Mixed,
     Observable,
@@ -21,7 +22,7 @@ from dualml.backend import (
     chunks,
 )
 from dualml.communicator import How
-from dualml.model.dropout import masks
+from dualml.model.streams import beside
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Entry, Model
@@ -29,15 +30,17 @@ from dualml.reference.tape import nbytes, taped
 from dualml.reference.types import copies
 
 
-class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing):
+class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
         self.model = Model(recipe.spec, recipe.weights, recipe.precision, recipe.recompute)
-        self.scaler = recipe.precision.scaler()
+        self.scaler, self.hidden = recipe.precision.scaler(), recipe.hidden(np.float64)
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
+        #: Samples of the last gradient, and the states they ended with.
+        self.ended = list[tuple[Array, Params]]()
 
     @property
     def held(self) -> How:
@@ -47,18 +50,25 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing):
         """Mean loss and mean gradient of the batch, in chunks. Of a scaled loss the shares of the
         chunks, and ``factor``, are parts of the scale, which decides what overflows."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
-        mean = 0.0
+        mean, states = 0.0, self.ended
+        states.clear()
         for part, share in chunks(batch, self.recipe.chunk):
-            drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
+            drawn = self.drawn(part)
             x, y = self.given(part)
             scaled = self.scaler is not None
             scale, after = (self.scale * share * factor, 1.0) if scaled else (1.0, share)
             loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn, scale)
             mean += share * loss
+            states.append((part, self.model.ended))
             with self.model.overflowing():
                 for name, g in grads.items():
                     total[name] += after * g
         return mean, total
+
+    def drawn(self, part: Array) -> tuple[Array, ...]:
+        """What layers take beside their input in the next update."""
+        spec, seed = self.model.spec, self.recipe.seed
+        return tuple(beside(spec, seed, self.now + 1, part, self.hidden).values())
 
     def step(self, batch: Array, step: int) -> float:
         loss, grads = self.gradient(batch)
@@ -66,6 +76,9 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing):
         return loss
 
     def update(self, gradients: Params, step: int) -> None:
+        if self.hidden is not None:
+            for part, states in self.ended:
+                self.hidden.after(part, states)
         finite = self.scaler is None or all(np.isfinite(g).all() for g in gradients.values())
         gradients = self.unscaled(gradients)
         if self.accepts(finite):
@@ -81,7 +94,7 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing):
         activations = None
         if batch is not None:
             part = batch[: self.recipe.chunk]
-            drawn = tuple(masks(self.model.spec, self.recipe.seed, self.now + 1, part).values())
+            drawn = self.drawn(part)
             x = self.model.inputs(self.given(part)[0])
             _, tape = self.model.forward(x, drawn, self.model.again)
             activations = taped(tape, but=[x, *self.model.weights.values()])
@@ -108,10 +121,11 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing):
         return copies(self.model.weights)
 
     def state(self) -> dict[str, Arrays]:
-        return {slot: copies(named) for slot, named in self._state.items()} | self.scaling()
+        own = {slot: copies(named) for slot, named in self._state.items()} | self.scaling()
+        return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.model.weights = copies(weights)
-        own = self.rescale(state)
+        own = self.rescale(state if self.hidden is None else self.hidden.load(state))
         self._state = {slot: copies(named) for slot, named in own.items()}
         self.now = step

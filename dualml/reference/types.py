@@ -12,6 +12,8 @@ Array = NDArray[np.float64]
 Params = dict[str, Array]
 #: Beside the parameters of a `padded` layer: which positions hold a token, (B, T).
 HERE = "here"
+#: Beside those of a recurrent layer: the state that the samples begin with, (B, S, H).
+STATE = "state"
 
 
 def copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -126,7 +126,7 @@ def closed_form(
 def units_in(run: Run, arm: str) -> list[Unit] | None:
     """Of an arm with ``zero`` or ``offload``; None where its model is not known."""
     settings = run.settings[arm]
-    name = settings.model or str(run.experiment.get("model"))
+    name = settings.variant or str(run.experiment.get("model"))
     if name not in run.models:
         return None
     spec = ModelSpec.restore(dict(run.models[name]))

@@ -38,7 +38,7 @@ def vector_bytes(run: Run) -> int | None:
     name, data = str(run.experiment.get("model")), run.meta.get("data") or {}
     if run.experiment.get("pretrained"):
         return ModelSpec.restore(dict(run.models[name])).nbytes() if name in run.models else None
-    sizes: dict[str, Any] = {"sizes": run.experiment.get("sizes")}
+    sizes: dict[str, Any] = {key: run.experiment.get(key) for key in ("sizes", "recurrent")}
     if data.get("vocabulary"):  # of a text
         sizes |= {"words": data["vocabulary"], "length": data.get("length")}
     if data.get("classes"):

@@ -228,7 +228,7 @@ class Way(Result):
             each = 2.0 if settings.zero_lower else 4.0
             return each * moved(units, n, settings.sharding, rounds)
         times = self.info.moved if self.info else 2 * (settings.world_size > 1)
-        name = settings.model or str(self.run.experiment.get("model"))
+        name = settings.variant or str(self.run.experiment.get("model"))
         if name not in self.run.models or not times:
             return None
         size = ModelSpec.restore(dict(self.run.models[name])).nbytes()

@@ -15,7 +15,7 @@ from dualml.aggregation.slow import pause
 from dualml.backend import Memory, Segment, Weighable
 from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.communicator import Communicator
-from dualml.model.dropout import masks as dropout_masks
+from dualml.model.streams import Hidden, beside
 from dualml.split.horizontal import ConjugatePair, Ring
 from dualml.split.mailbox import Key, Mailbox
 from dualml.split.pieces import Piece
@@ -35,6 +35,7 @@ class Executor(Rank):
         live: most micro-batches at once between their forward and backward pass, so far.
         held: most bytes kept for backward passes, while the stage was ``measuring``.
         scale: of the loss of the update at work.
+        hidden: the states that stateful layers carry over batches, where there are any.
     """
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
@@ -58,6 +59,7 @@ class Executor(Rank):
             self.shares_some.append((self.tied, [name for name in pieces if name in plan.tied]))
         self.live = self.held = self.seed = 0
         self.scale = 1.0
+        self.hidden: Hidden | None = None
 
     # --- an update ----------------------------------------------------------------------------
 
@@ -293,10 +295,11 @@ class Executor(Rank):
             pause(self.slow.computing(self.rank, spent, self.now, self.seed))
 
     def masks(self, view: StageView, micro: int, step: int) -> Mapping[int, Sequence[Any]]:
-        """Position of a segment → the masks of its dropout layers, as this rank has them."""
-        if not self.plan.spec.dropouts:
+        """Position of a segment → what its layers take beside their input, as this rank has it:
+        masks of Dropout, and states."""
+        if not self.plan.spec.dropouts and self.hidden is None:
             return {}
-        whole = dropout_masks(self.plan.spec, self.seed, step, self.micro[micro])
+        whole = beside(self.plan.spec, self.seed, step, self.micro[micro], self.hidden)
 
         def own(name: str, segment: Segment) -> NDArray[np.float32]:
             mask = whole[name]
@@ -311,3 +314,10 @@ class Executor(Rank):
             number: [own(name, segment) for name, _ in segment.layers if name in whole]
             for number, segment in enumerate(segments)
         }
+
+    def states(self) -> list[tuple[Index, Arrays]]:
+        """Samples of the micro-batches of the last update, and the states that they ended with in
+        the layers of this rank."""
+        if self.hidden is None:
+            return []
+        return [(self.micro[micro], states) for micro, states in self.stage.states().items()]

@@ -17,6 +17,7 @@ from dualml.backend import (
     Arrays,
     Attending,
     Backend,
+    Carrying,
     Memory,
     Mixed,
     MixedStage,
@@ -34,16 +35,20 @@ from dualml.backend import (
 from dualml.backend.stage import Sliced
 from dualml.communicator import Communicator, How
 from dualml.errors import Unsupported
+from dualml.model.streams import merged
 from dualml.split.devices import shift_devices
 from dualml.split.executor import Executor
 from dualml.split.horizontal import ConjugatePair
 from dualml.split.pieces import joined, share, whole
-from dualml.split.plan import SplitPlan
+from dualml.split.plan import SplitPlan, StageView
 from dualml.split.positions import SHARED
 from dualml.split.remote import SplitModel
 
+#: Beside the tables of states that ranks tell one another: which streams a rank has come to.
+FRESH = "fresh streams"
 
-class SplitTraining(SplitModel, Weighable, Mixed):
+
+class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
     """A model whose ranks send one another messages; a `dualml.backend.Training`.
 
     Args:
@@ -73,6 +78,8 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         self.shapes = plan.spec.parameters()
         self.pieces = [plan.views(rank)[1] for rank in range(comm.size)]
         self.now, self.scaler = 0, recipe.precision.scaler()
+        kind = np.float64 if backend.dtype == "float64" else np.float32
+        self.hidden = self.executor.hidden = recipe.hidden(kind)
 
     @property
     def held(self) -> How:
@@ -90,6 +97,9 @@ class SplitTraining(SplitModel, Weighable, Mixed):
             self.executor.update(step)
         elif self.accepts(self.executor.finite()):
             self.executor.update_scaled(step, self.made(step))
+        for samples, states in self.executor.states():
+            assert self.hidden is not None
+            self.hidden.after(samples, states)
         self.now = step
         return losses
 
@@ -132,6 +142,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
             losses = self.executor.run(batch, self.now + 1)
         gradients = self.unscaled(self.together(self.executor.reduced()))
         self.stage.zero()
+        self.executor.states()  # the next update begins where this one did
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
@@ -207,7 +218,22 @@ class SplitTraining(SplitModel, Weighable, Mixed):
                 slot, name = key.split("/", 1)
                 slots.setdefault(slot, [{} for _ in self.pieces])[rank][name] = array
         own = {slot: whole(parts, self.pieces, self.shapes) for slot, parts in slots.items()}
-        return own | self.scaling()
+        return own | self.scaling() | self.carried()
+
+    def carried(self) -> dict[str, Arrays]:
+        """The states of all streams, on every rank, as a part of `state`."""
+        if self.hidden is None:
+            return {}
+        mine = {name for view in self.plan.views(self.comm.rank)[0] for name in self.names(view)}
+        tables = {name: t for name, t in self.hidden.tables.items() if name in mine}
+        ranks = share(self.comm, {**tables, FRESH: self.hidden.fresh.astype(np.float32)})
+        fresh = [arrays.pop(FRESH) > 0 for arrays in ranks]
+        merged(self.hidden, ranks, fresh)
+        return {**self.hidden.state()}
+
+    def names(self, view: StageView) -> list[str]:
+        """The layers of a stage."""
+        return self.plan.stages[view.stage]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         pieces = self.pieces[self.comm.rank]
@@ -215,6 +241,7 @@ class SplitTraining(SplitModel, Weighable, Mixed):
         def taken(arrays: Mapping[str, Array]) -> Arrays:
             return {name: piece.take(arrays[name]) for name, piece in pieces.items()}
 
+        state = state if self.hidden is None else self.hidden.load(state)
         own = {slot: taken(named) for slot, named in self.rescale(state).items()}
         self.executor.load(taken(weights), own, self.made(step))
         self.now = step
@@ -256,6 +283,7 @@ def stage_of(
         Recomputing: bool(recipe.recompute),
         Attending: plan.shared == "context",
         Regathering: plan.regather,
+        Carrying: recipe.spec.stateful,
     }
     if plan.shared == "context" and recipe.precision.lower:
         raise Unsupported("attention round a ring is in float32; use a recipe without precision")

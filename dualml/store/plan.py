@@ -121,7 +121,7 @@ def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, Spli
         arm = experiment.arms[name]
         assert arm.split is not None
         frozen = arm.split.model_copy(update={"cut": planned.cut})
-        splits[name] = frozen.plan(record.models.get(arm.model, record.model), arm.world_size)
+        splits[name] = frozen.plan(record.models.get(arm.variant, record.model), arm.world_size)
     return splits
 
 

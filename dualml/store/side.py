@@ -41,12 +41,12 @@ class Side:
 
     def spec(self, arm: str) -> ModelSpec:
         """The model that an arm trains."""
-        return self.plan.models.get(self.experiment.arms[arm].model, self.plan.model)
+        return self.plan.models.get(self.experiment.arms[arm].variant, self.plan.model)
 
     def start(self, key: Key) -> str:
         """SHA-256 of the initial weights of a trial, by name."""
         arm, _, seed = key
-        model = self.experiment.arms[arm].model
+        model = self.experiment.arms[arm].variant
         place = f"seed{seed}/{model}/" if model in self.plan.models else f"seed{seed}/"
         names = self.spec(arm).parameters()
         return sha256(canonical({name: self.starts.get(place + name, "") for name in names}))

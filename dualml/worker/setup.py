@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, Mixed, Recipe, Recomputing, Replicable, Training
+from dualml.backend import Backend, Carrying, Mixed, Recipe, Recomputing, Replicable, Training
 from dualml.communicator import Communicator, How
 from dualml.experiment.deals import deal_key
 from dualml.experiment.plan import Plan
@@ -83,6 +83,8 @@ class Setup:
             comm = alone(backend)
         if plan is not None and comm is not None:
             split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
+            if self.spec.stateful:
+                split.ability(Carrying)
             if arm.plan_precision.lower:
                 self.held = split.ability(Mixed).held
             return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed,
@@ -110,6 +112,8 @@ class Setup:
         own = models.keep(key, self.make)
         if arm.recompute != "none":
             own.ability(Recomputing)
+        if self.spec.stateful:
+            own.ability(Carrying)
         if arm.plan_precision.lower:
             self.held = own.ability(Mixed).held
         if comm is None:
@@ -154,7 +158,8 @@ class Setup:
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
         plan = self.plan.splits.get(self.arm_name)
         keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
-        model = (self.spec.name, self.seed if keeps_seed else 0)
+        model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0)
+        model += (arm.batch_size,) if self.spec.stateful else ()  # the number of its streams
         # What is chosen for a batch and for so many updates belongs to the trial.
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
         own += arm.method + str(arm.method_config or "")

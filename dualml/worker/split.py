@@ -18,6 +18,7 @@ from dualml.communicator import Communicator
 from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Feed
 from dualml.machine import peak_memory_mb
+from dualml.parity.envelope import shuffled
 from dualml.split.asynchronous import executor_class
 from dualml.split.executor import Executor
 from dualml.split.placed import PlacedExecutor
@@ -132,6 +133,14 @@ class SplitRanks(Several):
     ) -> Score | None:
         root = self.executor.plan.scorer
         return evaluate(self.training, x, y, index, classes, self.comm, root)
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """Of a stateful model inside each micro-batch: a rank has the states of its own streams."""
+        if self.executor.plan.spec.stateful:
+            mesh, micro = self.executor.plan.mesh, self.executor.plan.micro_batches
+            parts = [p for d in np.array_split(batch, mesh.data) for p in np.array_split(d, micro)]
+            return np.concatenate([shuffled(part, seed, draw, step) for part in parts])
+        return super().shuffle(batch, seed, draw, step)
 
     def own_loss(self, lazy: Any) -> Arrays:
         losses = self.training.each_loss(lazy)

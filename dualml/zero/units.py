@@ -15,7 +15,7 @@ from dualml.backend import Array, Arrays, Segment
 from dualml.backend.shard import largest, spans
 from dualml.model.base import Shape
 from dualml.model.layers import Branch
-from dualml.model.spec import ModelSpec, parameters
+from dualml.model.spec import ModelSpec
 from dualml.precision import Stack, through
 from dualml.zero.settings import Sharding
 
@@ -78,7 +78,11 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
         [(['fc.weight', 'fc.bias'], 7850, 7852)]
     """
     own = {
-        name: parameters([(name, layer)]) if layer.holder(name) == name else {}
+        name: {
+            f"{name}.{leaf}": shape
+            for leaf, shape in layer.parameters().items()
+            if layer.holder(name, leaf) == name
+        }
         for name, layer in spec.layers
     }
     sizes = {name: (sum(map(math.prod, p.values())),) for name, p in own.items() if p}

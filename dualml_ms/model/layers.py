@@ -10,7 +10,7 @@ from mindspore import nn
 
 from dualml.model import decoder as of_decoders
 from dualml.model import layers as spec
-from dualml_ms.model import decoder, modules
+from dualml_ms.model import decoder, modules, recurrent
 
 
 def realise(layer: spec.Layer) -> nn.Cell:
@@ -39,8 +39,8 @@ def realise(layer: spec.Layer) -> nn.Cell:
             return nn.Flatten()
         case spec.Embedding(words, features, first):
             return modules.Embedding(words, features, first)
-        case spec.LSTM(inputs, hidden):
-            return modules.LSTM(inputs, hidden)
+        case spec.Recurrent():
+            return recurrent.realise(layer)
         case spec.LayerNorm(features, eps):
             return modules.LayerNorm(features, eps)
         case spec.GELU():
@@ -73,6 +73,6 @@ def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
             return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower)
         case spec.RowBias(size):
             return modules.LowerBias(size, lower)
-        case spec.LSTM(inputs, hidden):
-            return modules.LSTM(inputs, hidden, lower)
+        case spec.Recurrent():
+            return recurrent.realise(layer, lower)
     return realise(layer)

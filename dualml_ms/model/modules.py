@@ -163,35 +163,6 @@ class Embedding(nn.Cell):
         return rows * here.astype(ms.float32).expand_dims(-1)
 
 
-class LSTM(nn.LSTM):
-    """(B, T, inputs) → (B, T, hidden): the outputs alone, without the last state.
-
-    Args:
-        lower: of a lower type; the input is of it, and the weights are cast where they are used.
-    """
-
-    def __init__(self, inputs: int, hidden: int, lower: Lower | None = None) -> None:
-        super().__init__(inputs, hidden, batch_first=True)
-        if lower is not None:
-            self.rnn = LowerRecurrence(self.rnn, lower)
-
-    def construct(self, x):
-        y, _ = super().construct(x)
-        return y
-
-
-class LowerRecurrence(nn.Cell):
-    """The loop over positions that `nn.LSTM` hands its weights to."""
-
-    def __init__(self, rnn: nn.Cell, lower: Lower) -> None:
-        super().__init__()
-        self.rnn, self.lower = rnn, lower
-
-    def construct(self, x, state, length, w_ih, w_hh, b_ih, b_hh):
-        matrices = (self.lower(w_ih), self.lower(w_hh))
-        return self.rnn(x, state, length, *matrices, self.lower(b_ih), self.lower(b_hh))
-
-
 class LayerNorm(nn.LayerNorm):
     """With the names ``weight`` and ``bias``, which no weight decay passes over.
 

@@ -12,13 +12,19 @@ from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical, parameters
+from dualml.model.streams import carries
 from dualml.precision import Stack, holding
 from dualml_ms.model.layers import realise, realise_lower
 from dualml_ms.model.modules import Lower
 
 #: What `Part` itself does; any other layer is a cell.
-CELL, BRANCH, MERGE, DROPOUT = range(4)
+CELL, BRANCH, MERGE, DROPOUT, CARRY = range(5)
 KINDS: dict[type[Layer], int] = {Branch: BRANCH, Merge: MERGE, Dropout: DROPOUT}
+
+
+def kind_of(layer: Layer) -> int:
+    """Whether a layer is a cell, and if so, whether it takes and gives a state (`CARRY`)."""
+    return CARRY if carries(layer) else KINDS.get(type(layer), CELL)
 
 
 class Part(nn.Cell):
@@ -26,8 +32,9 @@ class Part(nn.Cell):
 
     Args:
         depth: values on the stack before the layers.
-        dropouts: masks that are given after the values, one for each Dropout layer, in order; 0:
-            Dropout is the identity, as it is where they are left out.
+        dropouts: masks and states that are given after the values, one for each Dropout and each
+            stateful layer, in order; 0: Dropout is the identity and states are zeros, as they are
+            where they are left out.
         precision: of the products (`dualml.precision`); parameters are float32 with any.
         before: which of the values before the layers are of the lower type.
         others: canonical name → parameter, of parts before this one, with which it may share some.
@@ -55,7 +62,7 @@ class Part(nn.Cell):
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
         self.seeks = False
-        self.kinds = tuple(KINDS.get(type(layer), CELL) for _, layer in layers)
+        self.kinds = tuple(kind_of(layer) for _, layer in layers)
         self.padded = tuple(layer.padded for _, layer in layers)
         self.lower = Lower(precision) if precision != "fp32" else None
         around = self.around = holding(layers, before) if self.lower else []
@@ -66,7 +73,7 @@ class Part(nn.Cell):
             for (_, layer), held in zip(layers, around, strict=False)
         )
         for (name, layer), kind in zip(layers, self.kinds, strict=True):
-            if kind:
+            if kind in KINDS.values():
                 cell = nn.Identity()
             elif self.lower is not None:
                 cell = realise_lower(layer, self.lower)
@@ -86,7 +93,7 @@ class Part(nn.Cell):
         """Make parameters of several layers one, under the name of the layer that they are of."""
         for name, layer in self.layers:
             for leaf, full in canonical(name, layer).items():
-                if layer.holder(name) == name:
+                if layer.holder(name, leaf) == name:
                     continue
                 known |= {p.name: p for p in self.trainable_params()}
                 cell = getattr(self, name)
@@ -122,8 +129,13 @@ class Part(nn.Cell):
         Args:
             here: which positions hold a token, (B, T), for layers that are `padded`.
         """
+        stacks, _ = self.carried(values, masks, here)
+        return stacks
+
+    def carried(self, values, masks, here=None):
+        """As of `walk`, and the states that stateful layers ended with, if they began with some."""
         kept, x, used = values[:-1], values[-1], 0
-        stacks = (values,)
+        stacks, states = (values,), ()
         for i in range(len(self.order)):
             if self.lower is not None and self.casts[i]:
                 x = self.lower(x)
@@ -139,6 +151,10 @@ class Part(nn.Cell):
                     mask = masks[used]
                     x = x * (self.lower(mask) if self.after and self.after[i] else mask)
                     used += 1
+            elif self.kinds[i] == CARRY and len(masks) > 0:
+                x, state = self.order[i](x, masks[used])
+                states += (state,)
+                used += 1
             elif self.padded[i]:
                 x = self.order[i](x, here)
             else:
@@ -146,7 +162,7 @@ class Part(nn.Cell):
             if self.lower is not None and self.after[i]:
                 x = self.lower(x)
             stacks += ((*kept, x),)
-        return stacks
+        return stacks, states
 
     def canonical(self) -> dict[str, ms.Parameter]:
         """Canonical name → parameter, in the order of the layers."""
@@ -177,6 +193,11 @@ class Network(Part):
         """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
         training."""
         return self.through((x,), masks, self.here(x))[-1].astype(ms.float32)
+
+    def ending(self, x, *masks):
+        """Logits, and the states that stateful layers ended with."""
+        stacks, states = self.carried((x,), masks, self.here(x))
+        return stacks[-1][-1].astype(ms.float32), states
 
 
 class Block(Part):

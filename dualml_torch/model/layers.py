@@ -6,7 +6,7 @@ from torch import nn
 
 from dualml.model import decoder as of_decoders
 from dualml.model import layers as spec
-from dualml_torch.model import decoder, modules
+from dualml_torch.model import decoder, modules, recurrent
 
 
 def realise(layer: spec.Layer) -> nn.Module:
@@ -33,8 +33,8 @@ def realise(layer: spec.Layer) -> nn.Module:
             return nn.Flatten()
         case spec.Embedding(words, features, first):
             return modules.Embedding(words, features, first)
-        case spec.LSTM(inputs, hidden):
-            return modules.LSTM(inputs, hidden)
+        case spec.Recurrent():
+            return recurrent.realise(layer)
         case spec.LayerNorm(features, eps):
             return nn.LayerNorm(features, eps=eps)
         case spec.GELU():

@@ -37,17 +37,6 @@ class Embedding(nn.Module):
         return functional.embedding(row * here, self.weight) * here.unsqueeze(-1)
 
 
-class LSTM(nn.LSTM):
-    """(B, T, inputs) → (B, T, hidden): the outputs alone, without the last state."""
-
-    def __init__(self, inputs: int, hidden: int) -> None:
-        super().__init__(inputs, hidden, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        outputs: Tensor = super().forward(x)[0]
-        return outputs
-
-
 class Attention(nn.Module):
     """Written out on a GPU, whose fused kernels are not all deterministic."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from dualml.model.base import Layer, Way
 from dualml.model.layers import PADDING, Branch, Dropout, Merge
 from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical
+from dualml.model.streams import carries
 from dualml_torch.model.layers import realise
 
 Values = tuple[Tensor, ...]
@@ -53,6 +55,8 @@ class Part(nn.Module):
                         setattr(module, leaf, known[full])
                     known[full] = getattr(module, leaf)
                 self.add_module(name, module)
+        #: Stateful layer → the state that the last batch ended with, (B, S, H).
+        self.ended = dict[str, Tensor]()
         self.compute_again(recompute)
 
     def compute_again(self, groups: Groups) -> None:
@@ -65,7 +69,8 @@ class Part(nn.Module):
         """The stack after the layers from the stack before them, the top last.
 
         Args:
-            masks: of the Dropout layers, in order; without them Dropout is the identity.
+            masks: of the Dropout layers and, among them, the states that stateful layers begin
+                with, in order; without them Dropout is the identity, and states are zeros.
             here: which positions hold a token, (B, T), for layers that are `padded`.
         """
         if self.stretches and torch.is_grad_enabled():
@@ -114,24 +119,25 @@ class Part(nn.Module):
                 x = kept.pop() + x
             elif isinstance(layer, Dropout):
                 x = x * next(waiting).to(x.dtype) if masks else x
+            elif masks and carries(layer):
+                x, self.ended[name] = self.call(name, layer, x, next(waiting))
             else:
                 given = (x, here) if layer.padded else (x,)
                 x = self.call(name, layer, *given)
             yield name, (*kept, x)
 
-    def call(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Tensor:
+    def call(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Any:
         """One module. Where values meet, PyTorch itself takes the wider type."""
         module: nn.Module = self._modules[name]  # type: ignore[assignment]
         if self.lower is not None and layer.way is Way.PRODUCT:
             own = {leaf: p.to(self.lower) for leaf, p in module.named_parameters()}
-            y: Tensor = functional_call(module, own, (x.to(self.lower), *more))
-            return y
+            return functional_call(module, own, (x.to(self.lower), *more))
         if self.lower is None:
-            return module(x, *more)  # type: ignore[no-any-return]
+            return module(x, *more)
         if layer.way is Way.SINGLE and x.is_floating_point():
             x = x.float()
         wide = {leaf: p.float() for leaf, p in module.named_parameters() if p.dtype is self.lower}
-        return functional_call(module, wide, (x, *more)) if wide else module(x, *more)  # type: ignore[no-any-return]
+        return functional_call(module, wide, (x, *more)) if wide else module(x, *more)
 
     def canonical(self) -> dict[str, nn.Parameter]:
         """Canonical name → parameter, in the order of the layers."""

@@ -12,7 +12,9 @@ from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.dropout import masks
 from dualml.model.layers import (
     GELU,
+    GRU,
     LSTM,
+    RNN,
     Attention,
     Bias,
     Branch,
@@ -51,6 +53,12 @@ CASES = {
     "embedding": case((6,), Embedding(9, 4), Linear(4, LABELS)),
     "slice of an embedding": case((6,), Embedding(4, 5, first=3), Linear(5, LABELS)),
     "lstm": case((5, 4), Linear(4, 3), LSTM(3, 4), Linear(4, LABELS)),
+    "gru": case((5, 4), Linear(4, 3), GRU(3, 4), Linear(4, LABELS)),
+    "rnn with tanh": case((5, 4), Linear(4, 3), RNN(3, 4), Linear(4, LABELS)),
+    "rnn with relu": case((5, 4), Linear(4, 3), RNN(3, 4, nonlinearity="relu"), Linear(4, LABELS)),
+    "two recurrent layers with dropout between": case(
+        (5, 4), LSTM(4, 3), Dropout(0.3), GRU(3, 4), Dropout(0.2), Linear(4, LABELS)
+    ),
     "layer norm": case((5, 4), Linear(4, 6), LayerNorm(6, eps=0.1), Linear(6, LABELS)),
     "attention": case((5, 4), Linear(4, 12), Attention(2), Linear(4, LABELS)),
     "causal attention": case((5, 4), Linear(4, 12), Attention(2, causal=True), Linear(4, LABELS)),
@@ -74,6 +82,7 @@ CASES = {
         (5, 4), Linear(4, 16), GroupedAttention(2, 1, 4, 5, base=10.0), Linear(8, LABELS)
     ),
     "tied head": case((6,), Embedding(9, 4), Tanh(), Tied(4, 9, of="l0")),
+    "tied head with a bias": case((6,), Embedding(9, 4), Tanh(), Tied(4, 9, True, of="l0")),
     "position": case((5, 4), Linear(4, 6), Position(5, 6), Tanh(), Linear(6, LABELS)),
     "rows and their mean": case((1, 5, 4), Rows(), Linear(4, 6), MeanPool(), Linear(6, LABELS)),
     "branches": case(

@@ -77,7 +77,7 @@ def test_every_layer_with_weights_says_what_it_does() -> None:
                     if layer.parameters() and layer.way is Way.SAME]  # fmt: skip
     assert with_weights == []
     assert {n for n, way in ways.items() if way is Way.PRODUCT} == {
-        "Linear", "Conv2d", "Attention", "LSTM", "GroupedAttention", "Tied",
+        "Linear", "Conv2d", "Attention", "LSTM", "GRU", "RNN", "GroupedAttention", "Tied",
     }  # fmt: skip
 
 

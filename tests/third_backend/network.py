@@ -111,6 +111,33 @@ def _(layer: spec.LSTM, x: Value, own: Own) -> Value:
 
 
 @apply.register
+def _(layer: spec.GRU, x: Value, own: Own) -> Value:
+    h = Value(np.zeros((x.shape[0], layer.hidden)))
+    into, over = own["weight_ih_l0"].transpose(1, 0), own["weight_hh_l0"].transpose(1, 0)
+    states = []
+    for t in range(x.shape[1]):
+        fed, own_h = x[:, t] @ into + own["bias_ih_l0"], h @ over + own["bias_hh_l0"]
+        thirds = [slice(n * layer.hidden, (n + 1) * layer.hidden) for n in range(3)]
+        r, z = ((fed[:, part] + own_h[:, part]).sigmoid() for part in thirds[:2])
+        n = (fed[:, thirds[2]] + r * own_h[:, thirds[2]]).tanh()
+        h = n + z * (h + n * -1.0)
+        states.append(h)
+    return stack(states, 1)
+
+
+@apply.register
+def _(layer: spec.RNN, x: Value, own: Own) -> Value:
+    h = Value(np.zeros((x.shape[0], layer.hidden)))
+    into, over = own["weight_ih_l0"].transpose(1, 0), own["weight_hh_l0"].transpose(1, 0)
+    states = []
+    for t in range(x.shape[1]):
+        gate = x[:, t] @ into + own["bias_ih_l0"] + h @ over + own["bias_hh_l0"]
+        h = gate.tanh() if layer.nonlinearity == "tanh" else gate.relu()
+        states.append(h)
+    return stack(states, 1)
+
+
+@apply.register
 def _(layer: spec.LayerNorm, x: Value, own: Own) -> Value:
     centred = x - x.mean(-1)
     scale = ((centred * centred).mean(-1) + layer.eps).power(-0.5)

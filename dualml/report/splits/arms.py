@@ -156,7 +156,7 @@ class SplitArm:
 
 
 def model_of(run: Run, arm: str) -> str:
-    return str(run.arms[arm].get("model") or run.experiment.get("model") or "")
+    return run.settings[arm].variant or str(run.experiment.get("model") or "")
 
 
 def schedule_name(name: str, words: Words) -> str:

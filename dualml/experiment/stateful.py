@@ -1,0 +1,88 @@
+"""Arms whose model carries its state over batches: what they can be, and the order they read in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.plan import streams_key
+from dualml.experiment.schema import Experiment
+from dualml.model.spec import ModelSpec
+from dualml.model.streams import streams
+
+#: Setting → why a state that is carried over batches does not go with it, and what does.
+REASONS = {
+    "partition": "a partition deals windows out of their order, and a state goes on from one "
+    "window to the next; leave out partition",
+    "samples": "a state goes on through the whole text, of which samples draws windows; leave "
+    "samples out, or lower data.train",
+    "method": "a method of a framework begins every batch with a state of zeros; leave out method",
+    "ranks": "ranks that share a batch would each have the states of their own streams, which no "
+    "strategy puts together; use split, or world_size = 1",
+    "zero": "zero and offload go through a model unit by unit, which carries no state; leave them "
+    "out",
+    "recompute": "what is computed again would begin with another state; leave out recompute",
+    "precision": "states are carried in float32; leave out precision",
+    "batch_size": "the batch is as many streams as batch_size, and the whole training set in one "
+    "batch has no next one; set batch_size",
+    "chunk": "a batch goes through at once; raise chunk to batch_size, or lower batch_size",
+    "asynchronous": "the server updates with every trainer's part of a batch by itself; use "
+    "arrival = synchronous",
+}
+
+
+def check_stateful(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
+) -> bool:
+    """Whether some arm's model carries its state over batches.
+
+    Args:
+        spec: of the experiment.
+        models: `Arm.variant` → another one.
+
+    Raises:
+        UserError: such an arm cannot be trained so, with the reason.
+    """
+    found = False
+    for name, arm in experiment.arms.items():
+        if arm.kind != "train" or not models.get(arm.variant, spec).stateful:
+            continue
+        found = True
+        shares = arm.world_size > 1 and arm.split is None
+        asked = {
+            "partition": bool(arm.partition),
+            "samples": bool(arm.samples),
+            "method": bool(arm.method),
+            "zero": bool(arm.zero) or arm.offload is not None,
+            "ranks": shares,
+            "recompute": arm.recompute != "none",
+            "precision": arm.plan_precision.lower,
+            "batch_size": not arm.batch_size,
+            "chunk": arm.batch_size > arm.chunk and arm.split is None,
+            "asynchronous": arm.split is not None and arm.split.arrival == "asynchronous",
+        }
+        for key, wrong in asked.items():
+            if wrong:
+                raise UserError(f"arms.{name}: recurrent.stateful = true: {REASONS[key]}")
+    return found
+
+
+def freeze_streams(
+    name: str, arm: Arm, seed: int, samples: int, order: dict[str, NDArray[np.int32]]
+) -> None:
+    """Add the order of an arm's samples to ``order``.
+
+    Args:
+        samples: in the training set, one after the other in the text.
+
+    Raises:
+        UserError: with the arm's name: more streams than samples.
+    """
+    try:
+        order[streams_key(arm, seed)] = streams(samples, arm.batch_size).reshape(-1)
+    except UserError as error:
+        raise UserError(f"arms.{name}: {error}") from None

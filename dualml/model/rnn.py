@@ -1,0 +1,101 @@
+"""Recurrent language models: an embedding, recurrent layers and a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from dualml.errors import UserError, nearest
+from dualml.model.base import Layer
+from dualml.model.bert import dropout
+from dualml.model.decoder import Tied
+from dualml.model.layers import Embedding, Linear
+from dualml.model.recurrent import GRU, LSTM, RNN, Recurrent
+from dualml.model.spec import ModelSpec
+
+#: ``rnn_type`` → the name of its first layer, and what makes one.
+TYPES: dict[str, tuple[str, Callable[..., Recurrent]]] = {
+    "lstm": ("lstm", LSTM),
+    "gru": ("gru", GRU),
+    "tanh": ("rnn", partial(RNN, nonlinearity="tanh")),
+    "relu": ("rnn", partial(RNN, nonlinearity="relu")),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a recurrent language model.
+
+    Attributes:
+        rnn_type: ``lstm``, ``gru``, or ``tanh`` or ``relu`` of Elman's network.
+        layers: recurrent layers, one after the other.
+        width: entries of an embedded word.
+        hidden: entries of a state.
+        dropout: rate after the embedding and after every recurrent layer; 0: no such layer.
+        tied: whether the decoder's weight is the embedding's table.
+        init_range: above 0, both tables start uniform within ± so much, and the decoder's bias at
+            zero; 0: as `dualml.model.init` has it.
+        stateful: whether a batch begins with the state that the batch before it ended with
+            (`dualml.model.streams`).
+    """
+
+    rnn_type: str = "lstm"
+    layers: int = 1
+    width: int = 64
+    hidden: int = 128
+    dropout: float = 0.0
+    tied: bool = False
+    init_range: float = 0.0
+    stateful: bool = False
+
+
+LM = Settings()
+LM_DROPOUT = Settings(dropout=0.2)
+#: The models that take `Settings`, with their own.
+RECURRENT = {"rnn_lm": LM, "rnn_lm_dropout": LM_DROPOUT}
+
+
+def rnn_lm(
+    words: int = 2000, length: int = 32, settings: Settings = LM, name: str = "rnn_lm"
+) -> ModelSpec:
+    """A language model: ``length`` tokens of ``words`` → logits of the token after each.
+
+    Source: Mikolov et al. 2010, "Recurrent neural network based language model", with an LSTM; its
+    settings are those of PyTorch's example ``word_language_model``, which drops in the same places.
+
+    Raises:
+        UserError: an unknown ``rnn_type``; tied tables of different widths.
+    """
+    s = settings
+    if s.rnn_type not in TYPES:
+        raise UserError(
+            f"recurrent.rnn_type must be one of {', '.join(TYPES)}; received "
+            f"{s.rnn_type!r}{nearest(s.rnn_type, TYPES, otherwise='')}"
+        )
+    if s.tied and s.width != s.hidden:
+        raise UserError(
+            f"recurrent.tied makes the embedding's table the decoder's weight: width = {s.width} "
+            f"and hidden = {s.hidden} must be equal; set width = {s.hidden} or hidden = {s.width}"
+        )
+    first, make = TYPES[s.rnn_type]
+    layers: list[tuple[str, Layer]] = [
+        ("embedding", Embedding(words, s.width, init_range=s.init_range)),
+        *dropout("dropout1", s.dropout),
+    ]
+    for number in range(1, s.layers + 1):
+        inputs = s.width if number == 1 else s.hidden
+        layer = make(inputs, s.hidden, stateful=s.stateful)
+        layers.append((first if number == 1 else f"{first}{number}", layer))
+        layers += dropout(f"dropout{number + 1}", s.dropout)
+    head = partial(Tied, bias=True) if s.tied else Linear
+    layers.append(("decoder", head(s.hidden, words, init_range=s.init_range)))
+    return ModelSpec(name, (length,), tuple(layers))
+
+
+def rnn_lm_dropout(words: int = 2000, length: int = 32) -> ModelSpec:
+    """The same with dropout where nothing recurs.
+
+    Source: Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
+    """
+    return rnn_lm(words, length, LM_DROPOUT, "rnn_lm_dropout")

@@ -1,0 +1,93 @@
+"""Recurrent layers: the cells of `mindspore.nn`, giving the outputs alone.
+
+Shapes: B batch, T positions, S vectors of a state, H entries of each.
+"""
+
+from __future__ import annotations
+
+from mindspore import nn, ops
+
+from dualml.model import recurrent as spec
+from dualml_ms.model.modules import Lower
+
+
+def realise(layer: spec.Recurrent, lower: Lower | None = None) -> nn.Cell:
+    """The cell for a recurrent layer.
+
+    Args:
+        lower: of a lower type; the input is of it, and the weights are cast where they are used.
+
+    Raises:
+        NotImplementedError: a layer this backend does not know; never a near miss.
+    """
+    match layer:
+        case spec.LSTM():
+            cell = LSTM(layer.inputs, layer.hidden, batch_first=True)
+        case spec.GRU():
+            cell = GRU(layer.inputs, layer.hidden, batch_first=True)
+        case spec.RNN(nonlinearity=name):
+            cell = RNN(layer.inputs, layer.hidden, nonlinearity=name, batch_first=True)
+        case _:
+            raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")
+    if lower is not None:
+        cell.rnn = LowerRecurrence(cell.rnn, lower)
+    return cell
+
+
+class LSTM(nn.LSTM):
+    """(B, T, inputs) → (B, T, hidden); with the state (B, 2, hidden) that it begins with, h and c,
+    also the one that it ends with."""
+
+    def construct(self, x, state=None):
+        if state is None:
+            y, _ = super().construct(x)
+            return y
+        parts = state.swapaxes(0, 1)
+        y, (h, c) = super().construct(x, (parts[0:1], parts[1:2]))
+        return y, ops.cat((h, c), 0).swapaxes(0, 1)
+
+
+class GRU(nn.GRU):
+    """(B, T, inputs) → (B, T, hidden), and states (B, 1, hidden) as of `LSTM`."""
+
+    def construct(self, x, state=None):
+        if state is None:
+            y, _ = super().construct(x)
+            return y
+        y, h = super().construct(x, state.swapaxes(0, 1))
+        return y, h.swapaxes(0, 1)
+
+
+class RNN(nn.RNN):
+    """(B, T, inputs) → (B, T, hidden), and states (B, 1, hidden) as of `LSTM`."""
+
+    def construct(self, x, state=None):
+        if state is None:
+            y, _ = super().construct(x)
+            return y
+        y, h = super().construct(x, state.swapaxes(0, 1))
+        return y, h.swapaxes(0, 1)
+
+
+class Begun(nn.Cell):
+    """A recurrent cell with the state that it begins with, giving the outputs alone."""
+
+    def __init__(self, cell: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.cell = cell
+
+    def construct(self, x, state):
+        y, _ = self.cell(x, state)
+        return y
+
+
+class LowerRecurrence(nn.Cell):
+    """The loop over positions that a cell hands its weights to."""
+
+    def __init__(self, rnn: nn.Cell, lower: Lower) -> None:
+        super().__init__()
+        self.rnn, self.lower = rnn, lower
+
+    def construct(self, x, state, length, w_ih, w_hh, b_ih, b_hh):
+        matrices = (self.lower(w_ih), self.lower(w_hh))
+        return self.rnn(x, state, length, *matrices, self.lower(b_ih), self.lower(b_hh))
