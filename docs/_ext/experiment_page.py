@@ -15,7 +15,8 @@ from _ext.words import code, table, words
 
 #: Model of the schema → where its table stands in a file; ``*`` is the name of an arm.
 PLACES = {
-    "Experiment": (), "Data": ("data",), "DecoderSizes": ("sizes",), "Evaluation": ("evaluation",),
+    "Experiment": (), "Data": ("data",), "DecoderSizes": ("sizes",),
+    "Recurrent": ("recurrent",), "Evaluation": ("evaluation",),
     "Parity": ("parity",), "Limits": ("limits",), "Arm": ("arms", "*"),
     "Aggregation": ("arms", "*", "aggregation"), "Slow": ("arms", "*", "slow"),
     "Split": ("arms", "*", "split"), "Offload": ("arms", "*", "offload"),

@@ -158,8 +158,8 @@ class Setup:
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
         plan = self.plan.splits.get(self.arm_name)
         keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
-        model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0)
-        model += (arm.batch_size,) if self.spec.stateful else ()  # the number of its streams
+        streams = arm.batch_size if self.spec.stateful else 0
+        model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0, streams)
         # What is chosen for a batch and for so many updates belongs to the trial.
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
         own += arm.method + str(arm.method_config or "")
