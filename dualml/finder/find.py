@@ -89,7 +89,12 @@ def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError, TrialError: the replay could not be made.
     """
-    precision = session.plan.experiment.arms[comparison["arm"]].precision
+    arm = session.plan.experiment.arms[comparison["arm"]]
+    if session.plan.spec_of(arm).stateful:
+        raise UserError(f"causes are looked for in single updates; arm {comparison['arm']} carries "
+                        "its state over them: see whether the same arm with recurrent.stateful = "
+                        "false differs, too")  # fmt: skip
+    precision = arm.precision
     if precision != "fp32":
         raise UserError(f"causes are looked for in float32; arm {comparison['arm']} computes in "
                         f"{precision}: see whether the same arm with precision = fp32 differs, too"

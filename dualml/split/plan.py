@@ -318,7 +318,10 @@ def split_plan(
 
 def check_tied(plan: SplitPlan) -> None:
     """Raises `UserError` where nobody would add up what stages find for a parameter they share."""
-    if not plan.tied or (plan.engine == "messages" and plan.trainers == 1):
+    together = plan.trainers == 1 or all(
+        {plan.place[stage] for stage in there} == {0} for there in plan.tied.values()
+    )  # by ranks of one pipeline each, or as one parameter of the server
+    if not plan.tied or (plan.engine == "messages" and together):
         return
     if plan.engine == "devices":
         for name, stages in plan.tied.items():
@@ -334,8 +337,8 @@ def check_tied(plan: SplitPlan) -> None:
     given = "engine = rpc" if plan.engine == "rpc" else f"trainers = {plan.trainers}"
     raise UserError(
         f"{name} is of layers in stages {' and '.join(map(str, stages))}, whose gradients only "
-        f"engine = messages without trainers adds up; received {given}: leave it out, or untie the "
-        "layers (sizes.tied = false)"
+        f"engine = messages adds up, of trainers' stages none; received {given}: leave it out, or "
+        "untie the layers (tied = false)"
     )
 
 

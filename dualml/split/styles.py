@@ -60,7 +60,7 @@ def styles_of(
         if style != "whole" and tied:
             raise UserError(
                 f"split.layers.{name}: its table is the weight of {tied[0]}, too, which takes it "
-                "whole; leave it out, or untie them (sizes.tied = false)"
+                "whole; leave it out, or untie them (tied = false)"
             )
     styles = dict.fromkeys(layers, "whole") | dict(given)
     if parts > 1 and not given:

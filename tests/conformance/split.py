@@ -35,6 +35,7 @@ from dualml.model.layers import (
     Tanh,
 )
 from dualml.model.recompute import recomputed
+from dualml.model.streams import streams
 from dualml.model.spec import ModelSpec
 from dualml.optim import Schedule, rule_from
 from dualml.precision import Precision
@@ -119,6 +120,13 @@ SPECS = {
     "llama": model("gpt_llama", words=24, length=6, sizes={"width": 16, "blocks": 1}),
     "longer gpt": model("gpt", words=24, length=12,
                         sizes={"width": 8, "blocks": 2, "dropout": 0.1}),
+    "two gru": model("rnn_lm", words=24, length=6,
+                     recurrent={"rnn_type": "gru", "layers": 2, "width": 8, "hidden": 8}),
+    "tied rnn": model("rnn_lm_dropout", words=24, length=6,
+                      recurrent={"rnn_type": "relu", "layers": 2, "width": 8, "hidden": 8,
+                                 "tied": True, "init_range": 0.1}),
+    "stateful": model("rnn_lm_dropout", words=24, length=6,
+                      recurrent={"layers": 2, "width": 8, "hidden": 8, "stateful": True}),
     "three heads": model("gpt", words=24, length=6,
                          sizes={"width": 12, "blocks": 1, "heads": 3}),
     "longer llama": model("gpt_llama", words=24, length=16, sizes={"width": 16, "blocks": 1}),
@@ -143,8 +151,16 @@ def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray
 
 def batches(case: dict[str, Any]) -> list[np.ndarray]:
     """A batch of each of the case's sizes; the updates are made with them in turn."""
+    if spec_of(case).stateful:
+        order = streams_of(case)
+        return [row.astype(np.int64) for row in order[: len(case["sizes"])]]
     draw = generator(0, "conformance", "split batches")
     return [draw.permutation(SAMPLES)[:size] for size in case["sizes"]]
+
+
+def streams_of(case: dict[str, Any]) -> np.ndarray | None:
+    """Of a stateful model, whose batches are all as large as the first."""
+    return streams(SAMPLES, case["sizes"][0]) if spec_of(case).stateful else None
 
 
 def recipe_of(case: dict[str, Any]) -> Recipe:
@@ -156,7 +172,7 @@ def recipe_of(case: dict[str, Any]) -> Recipe:
         spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
         loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
         precision=Precision(*case.get("precision", ())), schedule=Schedule(**case.get("rates", {})),
-        recompute=recomputed(spec, case.get("recompute", "none")),
+        recompute=recomputed(spec, case.get("recompute", "none")), streams=streams_of(case),
     )  # fmt: skip
 
 

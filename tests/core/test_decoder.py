@@ -239,7 +239,7 @@ def test_splits_of_a_tied_head_that_cannot_be(
 
 
 def test_trainers_cannot_share_a_tied_head() -> None:
-    with pytest.raises(UserError, match=r"received trainers = 2.*sizes.tied = false"):
+    with pytest.raises(UserError, match=r"received trainers = 2.*tied = false"):
         split_plan(model("gpt"), 3, trainers=2, micro_batches=2)
 
 
