@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dualml.model.layers import Flatten, ReLU, Tanh
 from dualml.model.recompute import Stretch
-from dualml_ms.model.network import BRANCH, MERGE, Part
+from dualml_ms.model.network import BRANCH, CARRY, CELL, MERGE, Part
 
 #: Whose derivative is known from what they gave; of any other layer, from what it took.
 LAYER, TANH, RELU = range(3)
@@ -41,7 +41,8 @@ class Tape:
         for i in range(len(self.of)):
             while self.of[i] > begins.get(i, 0) and self.flat[self.of[i] - 1]:
                 self.of[i] -= 1
-        used = {i for i in range(len(kinds)) if i >= self.first and not part.kinds[i]}
+        cells = {i for i, kind in enumerate(part.kinds) if kind in (CELL, CARRY)}
+        used = {i for i in cells if i >= self.first}
         inside = {i for i in used if i in begins and self.of[i] > begins[i]}
         self.again = [s for s in stretches if s.again and not inside.isdisjoint(span(s))]
         stacks = numbers(part)

@@ -1,20 +1,12 @@
-"""The settings of models in an experiment file, and which models they are of."""
+"""The settings of models in an experiment file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dualml.errors import UserError
-from dualml.model.gpt import DECODERS
-from dualml.model.rnn import RECURRENT
-from dualml.model.zoo import model as zoo_model
 from dualml.strict import Strict
-
-if TYPE_CHECKING:
-    from dualml.experiment.arm import Arm
 
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -65,33 +57,3 @@ class Recurrent(Strict):
             else:
                 found.append(value if isinstance(value, str) else f"{key}{value}")
         return found
-
-
-def check_models(
-    own: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: Recurrent
-) -> None:
-    """Raises `UserError` for settings that no model of the experiment has, or cannot have.
-
-    Args:
-        own: the experiment's model.
-    """
-    models = [own, *(arm.model for arm in arms.values())]
-    if sizes.given and not set(models) & set(DECODERS):
-        raise UserError(
-            f"sizes are of the models {' and '.join(DECODERS)}; {own!r} has its own: leave them out"
-        )
-    if recurrent.given and not set(models) & set(RECURRENT):
-        raise UserError(
-            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {own!r}: "
-            "leave them out"
-        )
-    for name in (known for known in (*DECODERS, *RECURRENT) if known in models):
-        key, table = ("sizes", sizes) if name in DECODERS else ("recurrent", recurrent)
-        settings: dict[str, Any] = {key: table.given}
-        zoo_model(name, **settings)
-    for name, arm in arms.items():
-        if arm.recurrent.given:
-            try:
-                zoo_model(arm.model, recurrent={**recurrent.given, **arm.recurrent.given})
-            except UserError as error:
-                raise UserError(f"arms.{name}: {error}") from None

@@ -11,8 +11,9 @@ from pydantic import Field, field_validator, model_validator
 from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
 from dualml.errors import UserError, nearest
 from dualml.experiment.arm import RARE, Arm, Seed
+from dualml.experiment.check_models import check_models
 from dualml.experiment.models import DecoderSizes as DecoderSizes
-from dualml.experiment.models import Recurrent, check_models
+from dualml.experiment.models import Recurrent
 from dualml.model.bert import bert
 from dualml.model.gpt import DECODERS
 from dualml.model.rnn import RECURRENT

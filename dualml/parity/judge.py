@@ -54,7 +54,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
         for seed in experiment.seeds_of(arm):
             if only not in (None, (arm, seed)):
                 continue
-            model = set_up.model if set_up.model in shapes else ""
+            model = set_up.variant if set_up.variant in shapes else ""
             ran = {b: trials[arm, b, seed] for b in backends if (arm, b, seed) in trials}
             read = {b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
                     for b, t in ran.items() if t.status == "ok"}  # fmt: skip

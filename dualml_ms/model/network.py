@@ -73,7 +73,7 @@ class Part(nn.Cell):
             for (_, layer), held in zip(layers, around, strict=False)
         )
         for (name, layer), kind in zip(layers, self.kinds, strict=True):
-            if kind in KINDS.values():
+            if kind not in (CELL, CARRY):
                 cell = nn.Identity()
             elif self.lower is not None:
                 cell = realise_lower(layer, self.lower)

@@ -35,8 +35,8 @@ from dualml.model.layers import (
     Tanh,
 )
 from dualml.model.recompute import recomputed
-from dualml.model.streams import streams
 from dualml.model.spec import ModelSpec
+from dualml.model.streams import streams
 from dualml.optim import Schedule, rule_from
 from dualml.precision import Precision
 from dualml.reference.training import NumpyTraining

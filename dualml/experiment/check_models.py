@@ -1,0 +1,43 @@
+"""Which models the settings of models in an experiment file are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dualml.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.models import DecoderSizes, Recurrent
+from dualml.model.gpt import DECODERS
+from dualml.model.rnn import RECURRENT
+from dualml.model.zoo import model as zoo_model
+
+
+def check_models(
+    own: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: Recurrent
+) -> None:
+    """Raises `UserError` for settings that no model of the experiment has, or cannot have.
+
+    Args:
+        own: the experiment's model.
+    """
+    models = [own, *(arm.model for arm in arms.values())]
+    if sizes.given and not set(models) & set(DECODERS):
+        raise UserError(
+            f"sizes are of the models {' and '.join(DECODERS)}; {own!r} has its own: leave them out"
+        )
+    if recurrent.given and not set(models) & set(RECURRENT):
+        raise UserError(
+            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {own!r}: "
+            "leave them out"
+        )
+    for name in (known for known in (*DECODERS, *RECURRENT) if known in models):
+        key, table = ("sizes", sizes) if name in DECODERS else ("recurrent", recurrent)
+        settings: dict[str, Any] = {key: table.given}
+        zoo_model(name, **settings)
+    for name, arm in arms.items():
+        if arm.recurrent.given:
+            try:
+                zoo_model(arm.model, recurrent={**recurrent.given, **arm.recurrent.given})
+            except UserError as error:
+                raise UserError(f"arms.{name}: {error}") from None
