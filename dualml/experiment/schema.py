@@ -198,8 +198,11 @@ class Experiment(Strict):
 
     def variants(self) -> dict[str, Arm]:
         """Variant → the first arm that trains it, of models other than the experiment's."""
-        arms = [arm for arm in self.arms.values() if arm.variant not in ("", self.model)]
-        return {arm.variant: arm for arm in reversed(arms)}
+        found: dict[str, Arm] = {}
+        for arm in self.arms.values():
+            if arm.variant not in ("", self.model):
+                found.setdefault(arm.variant, arm)
+        return found
 
     def seeds_of(self, arm: str) -> list[int]:
         """The seeds that an arm runs with."""
