@@ -26,7 +26,8 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 from dualml.errors import CommunicationError, TrialError, Unsupported
 from dualml_torch.cluster import FAREWELL_S
-from dualml_torch.communicator import TorchCommunicator, cause
+from dualml_torch.collectives import cause
+from dualml_torch.communicator import TorchCommunicator
 from dualml_torch.rendezvous import INTERFACE
 
 with warnings.catch_warnings():
