@@ -12,6 +12,9 @@ from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.errors import UserError, nearest
 from dualml.strict import Strict
 
+#: Keys that a plan tells only where they were said: younger than the others.
+RARE_OF_AGGREGATION = ("overlap", "cut")
+
 
 class Aggregation(Strict):
     """How the ranks of a trial combine what they find.

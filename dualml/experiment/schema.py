@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from dualml.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
 from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
 from dualml.errors import UserError, nearest
 from dualml.experiment.arm import RARE, Arm, Seed
@@ -227,8 +228,9 @@ class Experiment(Strict):
                 table["arms"][name]["recurrent"] = arm.recurrent.given
             if arm.split is not None:
                 table["arms"][name]["split"] = arm.split.describe()
-            if not arm.aggregation.overlap:
-                table["arms"][name].get("aggregation", {}).pop("overlap", None)
+            for key in RARE_OF_AGGREGATION:
+                if getattr(arm.aggregation, key) == Aggregation.model_fields[key].default:
+                    table["arms"][name].get("aggregation", {}).pop(key, None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
         table |= {"sizes": self.sizes.given, "recurrent": self.recurrent.given}
