@@ -20,9 +20,11 @@ OTHERS = (
 )
 #: The number of the job that a run is of.
 JOB = "DUALML_JOB"
+#: Where the workers of a command may leave files.
+JOB_OUT = "DUALML_JOB_OUT"
 #: What processes of dualml tell one another.
 INSIDE = (
-    *(JOB, "DUALML_HUB", "DUALML_KEEP_LOCAL", "DUALML_INTERFACE", "DUALML_ADDRESS"),
+    *(JOB, JOB_OUT, "DUALML_HUB", "DUALML_KEEP_LOCAL", "DUALML_INTERFACE", "DUALML_ADDRESS"),
     *("DUALML_COMPARING", "DUALML_ISA_REASON"),
 )
 #: Of its tests and benchmarks.

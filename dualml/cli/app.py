@@ -13,6 +13,7 @@ from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
 from dualml.cli.clean import clean
+from dualml.cli.commands import SubmitCommand
 from dualml.cli.compare import compare
 from dualml.cli.config import config
 from dualml.cli.course import check, new
@@ -24,7 +25,7 @@ from dualml.cli.export import export
 from dualml.cli.generate import generate
 from dualml.cli.grade import grade
 from dualml.cli.help import HELP
-from dualml.cli.jobs import jobs, logs, resume, stop, submit
+from dualml.cli.jobs import jobs, logs, resume, status, stop
 from dualml.cli.largest import largest
 from dualml.cli.limits import Command
 from dualml.cli.open import open_
@@ -38,6 +39,8 @@ from dualml.cli.schema import schema
 from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split
+from dualml.cli.submit import submit
+from dualml.cli.tensorboard import tensorboard
 from dualml.cli.top import top
 from dualml.version import __version__
 
@@ -66,13 +69,13 @@ def main(
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(run, report, parity, compare, baseline, find, list_, show, simulate, plan, largest),
     *(partition, split),
-    *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, logs, stop, resume),
-    *(serve, top, export, runs, open_, clean, config, schema),
+    *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, status, logs),
+    *(stop, resume, tensorboard, serve, top, export, runs, open_, clean, config, schema),
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
-# Its further options are those of `dualml run`.
+# Its further options are those of `dualml run`; what stands after -- is a command.
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("submit", cls=Command, context_settings=MORE)(submit)
+app.command("submit", cls=SubmitCommand, context_settings=MORE)(submit)
 app.add_typer(data, name="data")
 app.add_typer(checkpoint, name="checkpoint")

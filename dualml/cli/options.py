@@ -42,7 +42,7 @@ THREADS = typer.Option("--threads", min=0, envvar="DUALML_THREADS")
 
 LAB = typer.Argument(autocompletion=complete.labs)
 RUN = typer.Argument(autocompletion=complete.runs)
-JOB = typer.Argument(min=1, autocompletion=complete.jobs)
+JOB = typer.Argument(autocompletion=complete.jobs)
 ARM = typer.Option("--arm", autocompletion=complete.arms)
 DATA = typer.Option("--data", autocompletion=complete.datasets)
 SET = typer.Option("--set", metavar="KEY=VALUE")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,6 @@ TAKEN = dict.fromkeys(
 )
 #: Options that are right as they are read.
 KEPT = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
-#: Of each volume.
-DISK = "10GB"
 
 
 def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: bool) -> None:
@@ -32,39 +30,75 @@ def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: boo
         words: of ``dualml run``.
         options: of ``dualml submit``, as they were given.
     """
-    from dualml.cost.units import nbytes
-    from dualml.render import files, quantities
+    from dualml.render import files
+    from dualml.render.commanded import numbers
     from dualml.render.kinds import kind_of
     from dualml.render.request import request
-    from dualml.words import Words
 
-    folder: Path | None = options["render"]
-    if folder is None:
-        raise UserError(f"--on {on} writes files and starts nothing: name a folder, --render DIR")
-    for option in ("kind", "disk"):
-        if on == "compose" and options[option] is not None:
-            raise UserError(f"--{option} is for --on kubernetes")
-    files.check_free(folder)
+    check_folder(on, options)
     given = parsed(words, REFUSED | TAKEN)
     nodes, ranks = options["nodes"], options["ranks"]
     asked = request(
         experiment(given, nodes * ranks), given, words=words,
-        memory=nbytes(options["memory"], "--memory") if options["memory"] else 0,
-        disk=nbytes(options["disk"] or DISK, "--disk"),
-        seconds=quantities.seconds(options["time"]) if options["time"] is not None else 0,
-        rate=quantities.bits(options["rate"]) if options["rate"] is not None else 0,
+        **numbers(options),
         **{key: options[key] for key in KEPT},
     )  # fmt: skip
     if on == "compose":
         written = files.compose_files(asked)
     else:
         written = files.kubernetes_files(asked, kind_of(options["kind"], asked.backend))
+    tell(options["render"], written, options["lang"], as_json)
+
+
+def command_to_files(
+    command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any]
+) -> None:
+    """Check everything, then write the folder of a command, each of whose workers is a container.
+
+    Args:
+        size: how many there are.
+        gpus: of each.
+        options: of ``dualml submit``, as they were given.
+    """
+    from dualml.render import files
+    from dualml.render.commanded import command_request
+    from dualml.render.kinds import kind_of
+
+    on, folder = options["on"], options["render"]
+    check_folder(on, options)
+    if options["nodes"] not in (1, size):
+        raise UserError(f"--nodes with --on {on}: each of the --workers is a container")
+    asked = command_request(command, size, gpus, options, lend=on == "kubernetes")
+    if on == "compose":
+        written = files.compose_files(asked)
+    else:
+        written = files.kubernetes_files(asked, kind_of(options["kind"], asked.backend))
+    tell(folder, written, options["lang"], options["json"])
+
+
+def check_folder(on: str, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` where files cannot be written, or an option is not of their kind."""
+    from dualml.render import files
+
+    if options["render"] is None:
+        raise UserError(f"--on {on} writes files and starts nothing: name a folder, --render DIR")
+    for option in ("kind", "disk"):
+        if on == "compose" and options[option] is not None:
+            raise UserError(f"--{option} is for --on kubernetes")
+    files.check_free(options["render"])
+
+
+def tell(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
+    """Write the files, and say so."""
+    from dualml.render import files
+    from dualml.words import Words
+
     files.write(folder, written)
     if as_json:
         print_json({"folder": str(folder), "files": sorted(written)}, "files")
     else:
         names = ", ".join(written)
-        print_text(Words(options["lang"])("render.written", folder=folder, files=names))
+        print_text(Words(lang)("render.written", folder=folder, files=names))
 
 
 def experiment(given: Mapping[str, Any], size: int) -> Experiment:

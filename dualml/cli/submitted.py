@@ -20,7 +20,7 @@ REFUSED = {
     "json": "dualml jobs --json tells how it stands",
 }
 #: What ``dualml submit`` says itself.
-OWN = ("out", "lang", *REFUSED)
+OWN = ("out", "name", "lang", *REFUSED)
 
 
 def frozen(words: list[str], defaults: Defaults) -> list[str]:

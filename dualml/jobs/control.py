@@ -27,14 +27,16 @@ def submit(
     gpus: int = 0,
     memory: int = 0,
     options: Sequence[str] = (),
+    **more: Any,
 ) -> Job:
-    """Put a run into a queue.
+    """Put a run, or a command, into a queue.
 
     Args:
-        words: of ``dualml run``, without ``--out``.
+        words: of ``dualml run``, without ``--out``; none for a command.
         out: the run folder; ``{id}`` in it becomes the number of the job.
         cores, gpus, memory: of this machine; 0 cores: all of them.
         options: of ``sbatch``.
+        more: other fields of `Job`.
 
     Raises:
         UserError: more than the machine has; refused by Slurm; the queue is full.
@@ -45,7 +47,7 @@ def submit(
         slurm.there("sbatch")
     job = jobs.add(
         on=on, words=list(words), cwd=os.getcwd(), out=str(out.absolute()), python=sys.executable,
-        cores=cores, gpus=gpus, memory=memory, options=list(options),
+        cores=cores, gpus=gpus, memory=memory, options=list(options), **more,
     )  # fmt: skip
     begin(jobs, job)
     return job
@@ -80,10 +82,14 @@ def resume(jobs: Jobs, number: int) -> Job:
     """Put a job that did not end well into the queue again; it goes on where its run stands.
 
     Raises:
-        UserError: unknown, of another machine or user, waiting or running, or ended well.
+        UserError: unknown, of another machine or user, waiting or running, or ended well; or a
+            command, of which nobody knows where it stands.
     """
     job = jobs.job(number)
     check_here(job)
+    if job.command:
+        text = "only its script knows where it stands; submit it again"
+        raise UserError(f"job {number} is a command, and dualml cannot go on with one: {text}")
     state = look(jobs, job)
     if state.status not in ("failed", "stopped"):
         raise UserError(
@@ -128,10 +134,12 @@ class Row:
         return {
             "id": self.job.id, "on": self.job.on, "status": self.state.status,
             "reason": self.state.reason, "code": self.state.code, "place": self.place,
-            "words": self.job.words, "out": self.job.out, "submitted": self.job.submitted,
+            "words": self.job.shown, "name": self.job.name, "out": self.job.out,
+            "submitted": self.job.submitted,
             "since": self.state.since, "ended": self.ended, "total": self.total,
             "seconds": self.seconds, "left": self.left, "slurm": self.state.slurm,
             "cores": self.state.cores, "gpus": self.state.gpus,
+            "workers": self.job.workers if self.job.command else None,
         }  # fmt: skip
 
 

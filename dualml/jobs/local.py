@@ -19,7 +19,7 @@ from dualml import machine, variables
 from dualml.errors import UserError
 from dualml.files import open_to_append
 from dualml.jobs.process import born
-from dualml.jobs.store import MODE, WAITING, Job, Jobs, State
+from dualml.jobs.store import MODE, WAITING, Job, Jobs, State, waited
 
 #: A job whose process is gone is begun again so often.
 STARTS = 3
@@ -79,7 +79,7 @@ class Queue:
         running = [self.look(job, state) for job, state in here if state.status == "running"]
         self.weigh([(job, state) for job, state in here if state.status == "running"])
         left = [pair for pair in running if pair is not None]
-        waiting = [job for job, _ in here if self.jobs.state(job.id).status == "queued"]
+        waiting = [job for job, _ in here if self.waits(job)]
         for job in waiting:
             given = self.fits(job, left)
             if given is None:
@@ -96,6 +96,9 @@ class Queue:
             return job, state
         if state.stopping:
             self.jobs.change(job.id, status="stopped", pid=None)
+        elif job.command:
+            why = "its process was gone, and a command cannot be gone on with"
+            self.jobs.change(job.id, status="failed", pid=None, reason=why)
         elif state.starts >= STARTS:
             why = f"its process was gone {state.starts} times"
             self.jobs.change(job.id, status="failed", pid=None, reason=why)
@@ -112,8 +115,29 @@ class Queue:
             used = resident(state.pid) if job.memory and state.pid else 0
             if used > job.memory > 0:
                 why = f"used {used / 2**20:.0f} MB; it asked for {job.memory / 2**20:.0f} MB"
-                kill(state, signal.SIGKILL)
+                kill_all(state)
                 self.jobs.change(job.id, status="failed", pid=None, reason=why)
+            elif job.limit and time.time() - state.since > job.limit:
+                self.end_late(job, state)
+
+    def end_late(self, job: Job, state: State) -> None:
+        """End a job that has run for longer than it may: politely, then for good."""
+        if not state.stopping:
+            why = f"ran for longer than its limit of {job.limit:g} s"
+            self.jobs.change(job.id, stopping=True, reason=why)
+            kill(state, signal.SIGTERM)
+        elif time.time() - state.since > job.limit + STOP_S:
+            kill_all(state)
+
+    def waits(self, job: Job) -> bool:
+        """Whether a job waits for its turn; one that has waited longer than it may is ended."""
+        state = self.jobs.state(job.id)
+        if state.status != "queued":
+            return False
+        late = job.wait and state.starts == 0 and time.time() - state.since > job.wait
+        if late:
+            self.jobs.change(job.id, status="stopped", stopping=True, reason=waited(job))
+        return not late
 
     def fits(
         self, job: Job, running: Sequence[tuple[Job, State]]
@@ -172,6 +196,19 @@ def kill(state: State, sign: int) -> None:
             os.kill(state.pid, sign)
 
 
+def kill_all(state: State) -> None:
+    """Kill the process of a job and all that it has started, in whatever groups they are."""
+    import psutil
+
+    if not state.pid or not is_alive(state):
+        return
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(state.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+    kill(state, signal.SIGKILL)
+
+
 def stop(jobs: Jobs, number: int) -> None:
     """End a job of this machine, as by Ctrl-C; for good where that does not do."""
     with jobs.locked():
@@ -179,7 +216,7 @@ def stop(jobs: Jobs, number: int) -> None:
         if state.status == "queued" or (state.status == "running" and state.pid is None):
             jobs.change(number, status="stopped", stopping=True)
             return
-        jobs.change(number, stopping=True)
+        jobs.change(number, stopping=True, reason=None)
     kill(state, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
     while jobs.state(number).status == "running" and time.monotonic() < deadline:
@@ -187,7 +224,7 @@ def stop(jobs: Jobs, number: int) -> None:
     with jobs.locked():
         state = jobs.state(number)
         if state.status == "running":
-            kill(state, signal.SIGKILL)
+            kill_all(state)
             jobs.change(number, status="stopped", pid=None)
 
 

@@ -11,18 +11,24 @@ from dualml.errors import UserError
 from dualml.files import is_regular, open_to_read
 from dualml.jobs.control import look
 from dualml.jobs.store import WAITING, Job, Jobs
+from dualml.jobs.workers.record import log_path
 
 POLL_S = 0.2
 
 
 def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
-    """The log of a job; of a rank that of the last trial it took part in.
+    """The log of a job; of a rank that of the last trial it took part in; of a worker its own.
 
     Raises:
         UserError: no such rank has printed anything.
     """
     if rank is None:
         return jobs.log(job.id)
+    if job.command:
+        if not is_regular(path := log_path(Path(job.out), rank)):
+            text = f"it has {job.workers} workers, from 0"
+            raise UserError(f"job {job.id}: worker {rank} has printed nothing yet; {text}")
+        return path
     every = Path(job.out).glob(f"trials/*/*/*/rank{rank}.log")
     logs = [path for path in every if is_regular(path) and not path.is_symlink()]
     if not logs:

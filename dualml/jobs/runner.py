@@ -1,19 +1,28 @@
 """The process of a job on this machine: ``python -m dualml.jobs.runner HOME NUMBER``.
 
-It is the run itself, on the cores and GPUs that the job was given, and leaves word of its end.
+It is the run itself, or the owner of a command's workers, on the cores and GPUs that the job was
+given, and leaves word of its end.
 """
 
 from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dualml.variables import JOB_OUT as OUT
+
+if TYPE_CHECKING:
+    from dualml.jobs.store import Job, Status
 
 
 def main(path: str, number: int) -> None:
     from dualml.jobs.process import born
     from dualml.jobs.store import ENDED, Jobs, arguments, clear
+    from dualml.jobs.workers.record import status_of
     from dualml.variables import JOB
 
     jobs = Jobs(Path(path))
@@ -29,21 +38,57 @@ def main(path: str, number: int) -> None:
     if state.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, state.gpus))
     os.chdir(job.cwd)
-    if state.starts > 1:
+    if state.starts > 1 and not job.command:
         clear(Path(job.out))
-    sys.argv = ["dualml", *arguments(job.words, job.out)]
-    code = 1
+    code, reason = 1, None
     try:
-        runpy.run_module("dualml", run_name="__main__")
+        if job.command:
+            code, reason = run_command(job)
+        else:
+            sys.argv = ["dualml", *arguments(job.words, job.out)]
+            runpy.run_module("dualml", run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     finally:
         with jobs.locked():
-            status = ENDED.get(code, "failed")
-            if status == "stopped" and not jobs.state(number).stopping:
+            state = jobs.state(number)
+            status: Status = status_of(code) if job.command else ENDED.get(code, "failed")
+            if status == "stopped" and not state.stopping and not job.command:
                 status = "queued"  # the machine goes down: go on when it is back
-            jobs.change(number, status=status, code=code, pid=None, reason=None)
+            # Whoever ended it for using too much has said so.
+            reason = state.reason if state.stopping else reason
+            jobs.change(number, status=status, code=code, pid=None, reason=reason)
     sys.exit(code)
+
+
+def run_command(job: Job) -> tuple[int, str | None]:
+    """Run the workers of a command on this machine.
+
+    Returns:
+        The exit code, and what there is to say of the end.
+    """
+    from dualml.jobs.workers.alone import describe_end
+    from dualml.jobs.workers.group import run_workers
+    from dualml.jobs.workers.seat import Seat
+    from dualml.launch.route import free_port
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    out, size = Path(job.out), job.workers
+    os.environ[OUT] = job.out
+    port, scheduler = free_port(), free_port() if job.mindspore else 0
+    seats = [
+        Seat(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1",
+             port=port, scheduler=scheduler)
+        for rank in range(size)
+    ]  # fmt: skip
+    try:
+        code = run_workers(job.command, seats, out)
+    except KeyboardInterrupt:
+        return 130, None
+    said = describe_end(out, size, port, job.lang)
+    if said and code == 0:
+        print(f"dualml: {said}", flush=True)
+    return code, said
 
 
 if __name__ == "__main__":

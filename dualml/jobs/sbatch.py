@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from dualml.errors import UserError
 OPTION = re.compile(r"^--[a-z][a-z0-9-]*(=[\w.,:/@%+\[\]*()-]+)?$")
 NAME = re.compile(r"^[\w.,-]+$")
 TIME = re.compile(r"^(\d+-)?\d+(:\d+){0,2}$")
+#: By which people call a job; its folder, and its name in Slurm.
+JOB_NAME = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)
 #: Said by the script itself.
 OURS = ("--output", "--job-name", "--open-mode", "--export", "--wrap", "--chdir", "--array")
 
@@ -23,8 +26,13 @@ def options(
     time: str | None,
     partition: str | None,
     sbatch: Sequence[str],
+    wait: float | None = None,
 ) -> list[str]:
     """Those that differ from what Slurm does without them.
+
+    Args:
+        wait: seconds that a job may wait. Slurm knows a deadline by which it has to end: with a
+            limit of time, it is one by which it has to begin.
 
     Raises:
         UserError: something that is no option, or that the script says itself.
@@ -43,6 +51,8 @@ def options(
         if not NAME.match(partition):
             raise UserError(f"--partition {partition!r} is no name of a partition")
         found.append(f"--partition={partition}")
+    if wait is not None and time is not None:
+        found.append(f"--deadline=now+{math.ceil(wait) + seconds(time)}seconds")
     for option in sbatch:
         if not OPTION.match(option):
             raise UserError(f"--sbatch {option!r}: use one option, as in --sbatch=--mem=8G")
@@ -50,3 +60,47 @@ def options(
             raise UserError(f"--sbatch {option}: dualml's script says that itself")
         found.append(option)
     return found
+
+
+def seconds(text: str) -> int:
+    """``90`` (minutes), ``1:30:00``, ``2-12``: as Slurm reads them.
+
+    >>> seconds("1-2:30")
+    95400
+
+    Raises:
+        UserError: anything else, or 0.
+    """
+    how = "minutes, hours:minutes:seconds or days-hours, above 0"
+    if not TIME.match(text):
+        raise UserError(f"--time {text!r}: use {how}")
+    days, dash, rest = text.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+    else:
+        hours, minutes, secs = ((0, parts[0], 0), (0, *parts), parts)[len(parts) - 1]
+    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
+    if not 0 < total < 2**31:
+        raise UserError(f"--time {text!r}: use {how}")
+    return total
+
+
+def check_name(name: str | None) -> None:
+    """Raise `UserError` for a name that no job can have: numbers are those of jobs."""
+    if name is not None and not JOB_NAME.fullmatch(name):
+        text = "use up to 63 letters, digits, _, . and -, a letter first"
+        raise UserError(f"--name {name!r}: {text}")
+
+
+def check_wait(on: str, wait: float | None, time: str | None) -> None:
+    """Raise `UserError` for a limit of waiting where nothing keeps it."""
+    if wait is None:
+        return
+    if wait <= 0:
+        raise UserError(f"--wait-at-most {wait:g}: use seconds, above 0")
+    if on not in ("local", "slurm"):
+        raise UserError(f"--wait-at-most is for --on local and --on slurm; --on {on} has no queue")
+    if on == "slurm" and time is None:
+        text = "Slurm tells from both by when the job has to begin"
+        raise UserError(f"--wait-at-most with --on slurm needs --time: {text}")

@@ -11,13 +11,16 @@ import secrets
 import shlex
 import shutil
 import time
+from pathlib import Path
 
 from dualml.errors import UserError
 from dualml.files import read_text, write_bytes
-from dualml.jobs.store import ENDED, MODE, Job, Jobs, State, Status, begun, resumed
+from dualml.jobs.store import ENDED, MODE, Job, Jobs, State, Status, begun, resumed, waited
+from dualml.jobs.workers.alone import describe_end
+from dualml.jobs.workers.record import status_of
 from dualml.launch.wire import TOKEN
 from dualml.machine import Finished, bounded
-from dualml.variables import JOB, OPTIONS, SECRET
+from dualml.variables import JOB, JOB_OUT, OPTIONS, SECRET
 
 LIMIT_S = 60.0
 #: Left by the script in the job's folder, as Slurm forgets jobs.
@@ -32,7 +35,7 @@ LAST_S = 60.0
 #: Of one task a run that starts its own ranks, of several a rank each: Slurm says where the first
 #: of them is, and the number of the job gives a port.
 SCRIPT = """#!/bin/bash
-#SBATCH --job-name=dualml-{id}
+#SBATCH --job-name={name}
 #SBATCH --output={log}
 #SBATCH --open-mode=append
 {options}
@@ -62,12 +65,60 @@ echo $code > {code}
 exit $code
 """
 
+#: Where the workers of a command meet: the number of the job chooses among so many ports.
+FIRST_PORT, PORTS = 20000, 10000
+#: Of a command: every task is a worker, and one that fails ends the others.
+COMMAND = """#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --output={log}
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+{options}
+cd {cwd} || exit
+export {job}={id} {out_variable}={out}
+trap : TERM
+srun --kill-on-bad-exit=1 {workers} --slurm --port $(({first} + SLURM_JOB_ID % {ports})) \\
+    --scheduler $(({mindspore} * (10000 + SLURM_JOB_ID % 10000))) --local-size {local_size} \\
+    --out {out} -- {command} &
+wait $!
+code=$?
+echo $code > {code}
+exit $code
+"""
+
 
 def script(jobs: Jobs, job: Job) -> str:
-    """What is given to ``sbatch``."""
+    """Return what is given to ``sbatch``."""
+    return command_script(jobs, job) if job.command else run_script(jobs, job)
+
+
+def command_script(jobs: Jobs, job: Job) -> str:
+    """Return the script of a command."""
+    return COMMAND.format(
+        id=job.id,
+        name=job.name or f"dualml-{job.id}",
+        job=JOB,
+        out_variable=JOB_OUT,
+        log=jobs.log(job.id),
+        options="\n".join(f"#SBATCH {option}" for option in job.options),
+        cwd=shlex.quote(job.cwd),
+        workers=shlex.join([job.python, "-P", "-m", "dualml.jobs.workers"]),
+        out=shlex.quote(job.out),
+        command=shlex.join(job.command),
+        local_size=job.workers // job.nodes,
+        first=FIRST_PORT,
+        ports=PORTS,
+        mindspore=int(job.mindspore),
+        code=shlex.quote(str(jobs.folder(job.id) / CODE)),
+    )
+
+
+def run_script(jobs: Jobs, job: Job) -> str:
+    """Return the script of a run."""
     python = [job.python, "-P", "-m", "dualml"]
     return SCRIPT.format(
         id=job.id,
+        name=job.name or f"dualml-{job.id}",
         job=JOB,
         log=jobs.log(job.id),
         options="\n".join(f"#SBATCH {option}" for option in job.options),
@@ -140,6 +191,9 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
     """Status, exit code and reason."""
     with contextlib.suppress(OSError, ValueError):
         code = int(read_text(jobs.folder(job.id) / CODE, LONGEST_CODE))
+        if job.command:
+            port = FIRST_PORT + int(state.slurm or 0) % PORTS
+            return status_of(code), code, describe_end(Path(job.out), job.workers, port, job.lang)
         return ENDED.get(code, "failed"), code, None
     if state.slurm is None or shutil.which("squeue") is None:
         return state.status, None, state.reason
@@ -148,12 +202,16 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
     told, again, why = [*done.out.split(None, 2), "", "", ""][:3]
     if told in PENDING:
         return "queued", None, waits(why.strip(), again not in ("", "0"))
+    if told == "DEADLINE":
+        return "stopped", None, waited(job)
     if told == "RUNNING" or told == "COMPLETING":
         return "running", None, None
     if done.code != 0 and "Invalid job id" not in done.err:  # the controller does not answer
         return state.status, None, state.reason
     if time.time() - state.since < SETTLE_S and state.status == "running":
         return "running", None, None
+    if job.wait and not state.stopping and state.status == "queued":
+        return "stopped", None, waited(job)  # Slurm has forgotten why it is gone
     ended: Status = "stopped" if state.stopping else "failed"
     return ended, None, None if state.stopping else f"Slurm: {told or 'its job is gone'}"
 

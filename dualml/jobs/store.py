@@ -31,7 +31,8 @@ MOST_QUEUED = 1000
 #: nobody else to read.
 MODE, FOLDER_MODE = 0o600, 0o700
 #: What a job takes along of the environment it was submitted in, but for secrets.
-TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV")
+TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV",
+         "LD_LIBRARY_PATH", "NCCL_", "GLOO_", "HCCL_", "ASCEND_")  # fmt: skip
 
 Status = Literal["queued", "running", "ok", "different", "failed", "stopped"]
 WAITING: tuple[Status, ...] = ("queued", "running")
@@ -44,7 +45,15 @@ PathText = Annotated[Word, Field(min_length=1)]
 
 
 class Job(Record):
-    """What was asked for; ``words`` are those of ``dualml run``, the run folder apart."""
+    """What was asked for; ``words`` are those of ``dualml run``, the run folder apart.
+
+    Attributes:
+        name: by which people call it.
+        command: in place of ``words``: a command that is no run, started once for each worker.
+        workers, nodes: of a command.
+        mindspore: workers of a command find MindSpore's scheduler.
+        limit: seconds it may run; ``wait``: seconds it may wait for its first turn; 0: any.
+    """
 
     id: Count
     on: Literal["local", "slurm"]
@@ -59,8 +68,21 @@ class Job(Record):
     cores: Count = 0
     gpus: Count = 0
     memory: Count = 0
+    name: Word | None = None
+    command: list[Word] = Field(default_factory=list)
+    workers: Annotated[int, Field(ge=1)] = 1
+    nodes: Annotated[int, Field(ge=1)] = 1
+    mindspore: bool = False
+    lang: Literal["en", "zh"] = "en"
+    limit: Number = 0
+    wait: Number = 0
     #: Options of sbatch, ``--nodes=2``.
     options: list[str] = Field(default_factory=list)
+
+    @property
+    def shown(self) -> list[str]:
+        """The words of its command, as people gave them."""
+        return self.command or self.words
 
 
 class State(Record):
@@ -146,6 +168,21 @@ class Jobs:
             raise UserError(f"there is no job {number} in {self.path}{hint}")
         return JOB.read(self.folder(number))
 
+    def number(self, word: str) -> int:
+        """Return the number of a job, by its number or its name: of several of a name the last.
+
+        Raises:
+            UserError: no job has this name.
+        """
+        if word.isdecimal() and len(word) < 10 and int(word) > 0:
+            return int(word)
+        names = {self.job(number).name: number for number in self.numbers()}
+        if word not in names:
+            known = [name for name in names if name is not None]
+            hint = nearest(word, known) if known else "; none has a name"
+            raise UserError(f"{word!r} is no number or name of a job{hint}")
+        return names[word]
+
     def state(self, number: int) -> State:
         return STATE.read(self.folder(number))
 
@@ -173,8 +210,7 @@ class Jobs:
             if len(waiting) >= MOST_QUEUED:
                 raise UserError(f"{len(waiting):,} jobs are waiting; stop some, or wait")
             number = max(filter(None, (number_of(p) for p in self.path.iterdir())), default=0) + 1
-            if "{id}" in asked["out"]:
-                asked["out"] = asked["out"].replace("{id}", str(number))
+            asked["out"] = asked["out"].replace("{id}", str(number))
             known = {
                 "id": number, "host": socket.gethostname(), "user": getpass.getuser(),
                 "submitted": time.time(), "environ": taken(),
@@ -193,6 +229,11 @@ def check_here(job: Job) -> None:
         raise UserError(f"job {job.id} is of {job.host}, this is {socket.gethostname()}: go there")
     if job.user != getpass.getuser():
         raise UserError(f"job {job.id} is of user {job.user}; you are {getpass.getuser()}")
+
+
+def waited(job: Job) -> str:
+    """Say that a job has waited for longer than it may."""
+    return f"waited for longer than {job.wait:g} s (--wait-at-most)"
 
 
 def clear(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,14 +29,14 @@ def cells(row: Row, words: Words) -> list[Cell | str]:
     if row.state.reason:
         status = f"{status}: {row.state.reason}"
     return [
-        str(row.job.id),
+        str(row.job.id) if row.job.name is None else f"{row.job.id} {row.job.name}",
         row.job.on if row.state.slurm is None else f"{row.job.on} {row.state.slurm}",
         Cell(status, TONES.get(row.state.status, "")),
         "" if row.place is None else str(row.place),
         "" if row.total is None else f"{row.ended}/{row.total}",
         f"{row.seconds:.0f} s",
         "" if row.left is None else f"{row.left:.0f} s",
-        " ".join(row.job.words),
+        shlex.join(row.job.shown),
         short(row.job.out),
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.launch.wire import TOKEN
 from dualml.render.node import TOKEN_FILE
-from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, Request, literal
+from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, Request, literal
 
 Document = dict[str, Any]
 
@@ -35,7 +35,7 @@ def compose(request: Request) -> Document:
     document: Document = {"name": request.name, "services": services}
     document["volumes"] = {"runs": {}, "data": {}}
     document["networks"] = {NETWORK: {"driver": "bridge"}}
-    if request.nodes > 1:
+    if request.has_token:
         document["secrets"] = {SECRET: {"environment": TOKEN}}
     if request.lab is not None:
         document["configs"] = {"lab": {"file": "./lab.toml"}}
@@ -49,12 +49,16 @@ def node(request: Request, number: int) -> Document:
         words = ["timeout", "--signal=TERM", "--kill-after=60", str(request.seconds), *words]
     service: Document = {"image": request.image, "init": True, "command": words}
     service["environment"] = {"DUALML_CACHE": DATA}
-    if request.nodes > 1:
+    if request.has_token:
         service["environment"][TOKEN_FILE] = f"/run/secrets/{SECRET}"
         service["secrets"] = [SECRET]
     if request.lab is not None:
         service["configs"] = [{"source": "lab", "target": LAB}]
     service["volumes"] = [volume("runs", RUNS)] * (number == 0) + [volume("data", DATA)]
+    if request.is_command:
+        service["working_dir"] = WORK
+        service["volumes"].append({"type": "bind", "source": str(request.folder), "target": WORK,
+                                   "read_only": True})  # fmt: skip
     if request.rate:
         service["network_mode"] = f"service:link{number}"
         service["depends_on"] = {f"link{number}": {"condition": "service_healthy"}}
@@ -87,7 +91,10 @@ def limits(request: Request, number: int) -> Document:
 
 
 def health(request: Request) -> Document:
-    """A node is well while it reaches the first one; the only one, when it has a run folder."""
+    """A node is well while it reaches the first one; the only one, when it has a run folder. Of a
+    command nobody knows what it does when: a connection to its port may disturb it."""
+    if request.is_command:
+        return {"disable": True}
     if request.nodes > 1:
         call = f"import socket; socket.create_connection(('{FIRST}', {PORT}), 3).close()"
         test = ["CMD", "python3", "-I", "-c", call]

@@ -14,7 +14,7 @@ from dualml.errors import UserError
 from dualml.launch.wire import TOKEN
 from dualml.render.compose import compose
 from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import Object, claims, fetcher, kustomization
+from dualml.render.kubernetes import Object, claims, fetcher, key_of, kustomization
 from dualml.render.references import in_compose, in_kubernetes, leaked
 from dualml.render.request import Request
 from dualml.words import Words
@@ -52,7 +52,7 @@ def compose_files(request: Request) -> dict[str, str]:
     document = compose(request)
     files = {"compose.yaml": dump(document)}
     sound([*in_compose(document, request.arms)], files, request)
-    if request.nodes > 1:
+    if request.has_token:
         files[".env"] = f"{TOKEN}={request.token}\n"
     return files | extra(request, "compose")
 
@@ -72,7 +72,7 @@ def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
     }
     problems = in_kubernetes([*volumes, *objects, files], together, request.arms)
     sound([*problems], written, request)
-    if request.nodes > 1:
+    if request.has_token:
         written["token.env"] = f"{TOKEN}={request.token}\n"
     step = Words(request.lang)("render.kubernetes.before") if first else ""
     return written | extra(request, kind, resource=KINDS[kind].resource, before=step)
@@ -89,20 +89,24 @@ def extra(request: Request, kind: str, **values: Any) -> dict[str, str]:
     words = Words(request.lang)
     shared: dict[str, Any] = {"name": request.name, "image": request.image, "out": request.out}
     page = "compose" if kind == "compose" else "kubernetes"
-    parts = [words(f"render.{page}.about", **shared, **values)]
+    about = f"render.{page}.command" if request.is_command else f"render.{page}.about"
+    parts = [words(about, **shared, **values)]
     if request.rate:
         parts.append(words(f"render.{page}.rate", rate=f"{request.rate:,}"))
-    if request.nodes > 1:
+    if request.has_token:
         parts.append(words(f"render.{page}.token"))
-    if request.seconds:
+    if request.seconds and not request.is_command:
         parts.append(words(f"render.{page}.time", seconds=f"{request.seconds:,}"))
     if page == "kubernetes":
-        parts.append(words(f"render.kind.{kind}"))
+        parts.append(words(f"render.kind.{kind}_command" if request.is_command else
+                           f"render.kind.{kind}"))  # fmt: skip
         if request.nodes > 1:
             parts.append(words("render.kubernetes.many"))
     files = {"README.md": "\n".join(part.strip("\n") + "\n" for part in parts)}
     if request.lab is not None:
         files["lab.toml"] = request.lab.decode("utf-8")
+    for path, content in request.scripts.items():
+        files[key_of(path)] = content.decode("utf-8")
     return files
 
 

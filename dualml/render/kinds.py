@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dualml.errors import UserError, nearest
 from dualml.render.kubernetes import Object, metadata, template
-from dualml.render.request import RESTARTS, Request
+from dualml.render.request import Request
 
 #: Of ``dualml run``: wrong input, and backends that differ. To begin again changes neither.
 FINAL = (2, 3)
@@ -38,7 +38,7 @@ def trainjob(request: Request) -> list[Object]:
         "spec": {
             "mlPolicy": {"numNodes": request.nodes, "torch": {}},
             "template": {"spec": {
-                "failurePolicy": {"maxRestarts": RESTARTS, "rules": [end]},
+                "failurePolicy": {"maxRestarts": request.restarts, "rules": [end]},
                 "replicatedJobs": [
                     {"name": "node", "template": {"metadata": step, "spec": job}}
                 ],
@@ -67,11 +67,13 @@ def pytorchjob(request: Request) -> list[Object]:
     """
     host = f"{request.name}-master-0"
     replicas: Object = {}
+    restart = "Never" if request.is_command else "OnFailure"
     for name, count in (("Master", 1), ("Worker", request.nodes - 1)):
         if count:
             pod = template(request, "pytorch", "$(RANK)", host, runs=name == "Master")
-            replicas[name] = {"replicas": count, "restartPolicy": "OnFailure", "template": pod}
-    policy: Object = {"backoffLimit": RESTARTS * request.nodes, "cleanPodPolicy": "None"}
+            replicas[name] = {"replicas": count, "restartPolicy": restart, "template": pod}
+    policy: Object = {"backoffLimit": request.restarts * request.nodes}
+    policy["cleanPodPolicy"] = "Running" if request.is_command else "None"
     if request.seconds:
         policy["activeDeadlineSeconds"] = request.seconds
     spec: Object = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
@@ -101,11 +103,14 @@ def volcano(request: Request) -> list[Object]:
             tasks.append({"name": name, "replicas": count, "template": pod})
     ends = (*FINAL, 130) if request.seconds else FINAL
     policies: list[Object] = [{"exitCode": code, "action": "TerminateJob"} for code in ends]
-    policies.append({"events": ["PodFailed", "PodEvicted"], "action": "RestartJob"})
+    if request.is_command:
+        policies = []
+    then = "TerminateJob" if request.is_command else "RestartJob"
+    policies.append({"events": ["PodFailed", "PodEvicted"], "action": then})
     spec: Object = {
         "schedulerName": "volcano",
         "minAvailable": request.nodes,
-        "maxRetry": RESTARTS,
+        "maxRetry": request.restarts,
         "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
         "policies": policies,
         "tasks": tasks,

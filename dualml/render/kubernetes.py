@@ -6,7 +6,7 @@ from typing import Any
 
 from dualml.launch.wire import TOKEN
 from dualml.render.quantities import quantity
-from dualml.render.request import DATA, LAB, RUNS, UID, Request, literal
+from dualml.render.request import DATA, LAB, RUNS, UID, WORK, Request, literal
 
 Object = dict[str, Any]
 
@@ -32,14 +32,22 @@ def template(request: Request, container: str, node: str, host: str, runs: bool)
     if request.lab is not None:
         volumes.append({"name": "lab", "configMap": {"name": f"{request.name}-lab"}})
         mounts.append(mount("lab", LAB.rpartition("/")[0]))
+    if request.scripts:
+        volumes.append({"name": "work", "configMap": {
+            "name": f"{request.name}-work",
+            "items": [{"key": key_of(path), "path": path} for path in request.scripts],
+        }})  # fmt: skip
+        mounts.append(mount("work", WORK))
     # args, not command: the image's entry point stays, which sets paths in CANN's images.
     args = literal(request.command("NODE", host))
     args[args.index("NODE")] = node
     work: Object = {"name": container, "image": request.image, "args": args}
     work["env"] = [{"name": "DUALML_CACHE", "value": DATA}]
-    if request.nodes > 1:
+    if request.has_token:
         secret = {"name": f"{request.name}-token", "key": TOKEN}
         work["env"].append({"name": TOKEN, "valueFrom": {"secretKeyRef": secret}})
+    if request.scripts:
+        work["workingDir"] = WORK
     if amounts := resources(request):
         work["resources"] = {"requests": amounts, "limits": dict(amounts)}
     work |= {"volumeMounts": mounts, "securityContext": dict(INSIDE)}
@@ -67,6 +75,11 @@ def resources(request: Request) -> dict[str, str]:
 
 def mount(name: str, path: str) -> Object:
     return {"name": name, "mountPath": path}
+
+
+def key_of(path: str) -> str:
+    """Return the name of a script's file beside the others, and of its key in the ConfigMap."""
+    return f"work-{path.rpartition('/')[2]}"
 
 
 def claimed(request: Request, name: str) -> Object:
@@ -126,8 +139,11 @@ def kustomization(request: Request, *before: str) -> Object:
         "resources": ["claims.yaml", *before, "job.yaml"],
         "generatorOptions": {"disableNameSuffixHash": True, "labels": labels(request)},
     }
-    if request.nodes > 1:
+    if request.has_token:
         document["secretGenerator"] = [{"name": f"{request.name}-token", "envs": ["token.env"]}]
     if request.lab is not None:
         document["configMapGenerator"] = [{"name": f"{request.name}-lab", "files": ["lab.toml"]}]
+    if request.scripts:
+        lent = [key_of(path) for path in request.scripts]
+        document["configMapGenerator"] = [{"name": f"{request.name}-work", "files": lent}]
     return document

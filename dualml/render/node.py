@@ -7,6 +7,7 @@ secret, the first node's name is awaited, and a run that has begun is gone on wi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import sys
@@ -19,6 +20,8 @@ from dualml.errors import UserError
 from dualml.jobs.store import arguments, begun, clear
 from dualml.launch.wire import TOKEN, address_of
 from dualml.machine import python
+from dualml.render.request import PORT
+from dualml.variables import JOB_OUT
 
 #: A file that holds the token, as engines hand secrets over.
 TOKEN_FILE = f"{TOKEN}_FILE"
@@ -35,6 +38,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rendezvous")
+    parser.add_argument("--command", action="store_true", help="the words are any command")
+    parser.add_argument("--mindspore", action="store_true")
     parser.add_argument("--launcher", choices=("torch", "mindspore"))
     parser.add_argument("--out", required=True)
     parser.add_argument("words", nargs="+")
@@ -81,6 +86,8 @@ def await_name(host: str, limit: float = KNOWN_S) -> str:
 def command(asked: argparse.Namespace) -> list[str]:
     """What this container becomes."""
     node, out = number(asked.node), asked.out
+    if asked.command:
+        return worker(asked, node)
     if node == 0:
         clear(Path(out))
     words = arguments(asked.words, out) if node == 0 else begun(asked.words, out)
@@ -106,6 +113,19 @@ def command(asked: argparse.Namespace) -> list[str]:
         # It takes the word `python` for the interpreter, and any other for a script.
         "python", "-P", "-m", "dualml", *words, *where,
     ]  # fmt: skip
+
+
+def worker(asked: argparse.Namespace, node: int) -> list[str]:
+    """Return the words of a container whose run is a command: one worker of it."""
+    os.environ[JOB_OUT] = asked.out
+    with contextlib.suppress(OSError):  # a script need not write
+        Path(asked.out).mkdir(parents=True, exist_ok=True)
+    host, port = ("127.0.0.1", PORT) if asked.rendezvous is None else address_of(asked.rendezvous)
+    return python(
+        "-m", "dualml.jobs.workers", f"--rank={node}", f"--size={asked.nodes}",
+        f"--address={host}", f"--port={port}", f"--scheduler={MSRUN if asked.mindspore else 0}",
+        "--", *asked.words,
+    )  # fmt: skip
 
 
 def main(words: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import re
 
 from dualml.cost import units
 from dualml.errors import UserError
-from dualml.jobs.sbatch import TIME
+from dualml.jobs.sbatch import seconds as seconds
 
 #: A quantity of Kubernetes: a number with a power of ten, of 1024, or an exponent.
 QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
@@ -16,30 +16,6 @@ SUFFIXES = {f"{letter}i": 1024**n for n, letter in enumerate("KMGT", 1)}
 SUFFIXES |= {letter: 1000**n for n, letter in enumerate("kMGT", 1)}
 #: Bits per second: more than a network card has, and less than would overflow the bucket of ``tc``.
 MOST_RATE = 10**12
-
-
-def seconds(text: str) -> int:
-    """``90`` (minutes), ``1:30:00``, ``2-12``: as Slurm reads them.
-
-    >>> seconds("1-2:30")
-    95400
-
-    Raises:
-        UserError: anything else, or 0.
-    """
-    how = "minutes, hours:minutes:seconds or days-hours, above 0"
-    if not TIME.match(text):
-        raise UserError(f"--time {text!r}: use {how}")
-    days, dash, rest = text.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    if dash:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    else:
-        hours, minutes, secs = ((0, parts[0], 0), (0, *parts), parts)[len(parts) - 1]
-    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
-    if not 0 < total < 2**31:
-        raise UserError(f"--time {text!r}: use {how}")
-    return total
 
 
 def bits(text: str) -> int:

@@ -99,7 +99,8 @@ def in_compose(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
             part = Part(name, 1, service["command"])
             parts.append(part)
             where = part.option("--rendezvous")
-            if where and f", {urlsplit(where).port})" not in service["healthcheck"]["test"][-1]:
+            test = service["healthcheck"].get("test")
+            if where and test and f", {urlsplit(where).port})" not in test[-1]:
                 yield f"{name} meets the others at {where}, and is well while another port answers"
             if FILLED.search(" ".join(part.words)):
                 yield f"{name}: Compose would fill in a $ of its command"

@@ -26,6 +26,8 @@ IMAGE = re.compile(
 NVIDIA, ASCEND = "nvidia.com/gpu", "huawei.com/Ascend910"
 #: Where the volumes are in a container; the Dockerfile makes the folders.
 RUNS, DATA, LAB = "/runs", "/data", "/lab/lab.toml"
+#: Where the workers of a command are, with its script.
+WORK = "/work"
 #: Of the user in the image, which the Dockerfile makes.
 UID = 10001
 #: Where rank 0 is found; ports in a container are nobody else's.
@@ -52,6 +54,10 @@ class Request:
         disk: bytes of each volume.
         lab: the experiment's file, where dualml does not ship it.
         token: of the run.
+        is_command: ``words`` are a command, started once in each container.
+        mindspore: its workers find MindSpore's scheduler.
+        folder: on this machine, which Compose lends to the containers of a command.
+        scripts: path → content, of files that Kubernetes lends to them.
     """
 
     name: str
@@ -71,6 +77,20 @@ class Request:
     lang: str
     lab: bytes | None = None
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    is_command: bool = False
+    mindspore: bool = False
+    folder: Path | None = None
+    scripts: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the nodes know one another by a token: those of a run do."""
+        return self.nodes > 1 and not self.is_command
+
+    @property
+    def restarts(self) -> int:
+        """How often a job is begun again: a command cannot be gone on with."""
+        return 0 if self.is_command else RESTARTS
 
     @property
     def size(self) -> int:
@@ -94,6 +114,8 @@ class Request:
         if self.nodes > 1:
             words += ["--rendezvous", f"tcp://{host}:{PORT}"]
             words += ["--launcher", self.backend] if self.ranks > 1 else []
+        if self.is_command:
+            words += ["--command", *["--mindspore"] * self.mindspore]
         return [*words, "--", *self.words]
 
 

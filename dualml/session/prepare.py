@@ -47,6 +47,7 @@ class Request:
     lab: str | None
     backend: str | None = None
     out: Path | None = None
+    name: str | None = None
     overrides: Sequence[str] = ()
     arms: Sequence[str] = ()
     seeds: Sequence[int] = ()
@@ -106,7 +107,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         open_initial(experiment.initial)
     device = "auto" if request.device is None else request.device
     check_devices(infos, device)
-    out = request.out or default_out(experiment.name)
+    out = request.out or default_out(request.name or experiment.name)
     check_free(out)
     sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
     sizes |= {"labels": experiment.data.labels, "pretrained": experiment.pretrained}
@@ -138,12 +139,18 @@ def check(request: Request) -> None:
     """Raises `UserError` for numbers and words that no run can have, and a missing library."""
     from dualml.communicator.place import check_rendezvous
     from dualml.experiment.arm import MOST_RANKS
+    from dualml.jobs.sbatch import check_name
 
     ranks, threads = request.world_size, request.threads
     if ranks is not None and not 1 <= ranks <= MOST_RANKS:
         raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {ranks}")
     if threads is not None and not 0 <= threads <= MOST_THREADS:
         raise UserError(f"--threads must be from 0 to {MOST_THREADS}; received {threads}")
+    check_name(request.name)
+    if request.name is not None:
+        for option, value in (("--out", request.out), ("--resume", request.resume)):
+            if value is not None:
+                raise UserError(f"{option} says which folder it is; leave out --name")
     if request.rendezvous is not None:
         check_rendezvous(request.rendezvous)
     if request.lang is not None:

@@ -59,11 +59,11 @@ ANSWERS = {
 ELSEWHERE = {
     **dict.fromkeys(("bench", "check", "grade", "largest"), "a framework"),
     **dict.fromkeys(("generate", "plan-run"), "a language model that was trained"),
-    **dict.fromkeys(("job", "logs"), "a queue"),
+    **dict.fromkeys(("job", "logs", "status"), "a queue"),
     "compare": "two traces",
 }
 #: Commands without JSON, and why.
-WITHOUT = {"serve": "its pages are the answer"}
+WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -207,6 +208,90 @@ def test_a_job_that_is_stopped_goes_on(queue: Callable[..., Any], tmp_path: Path
     assert "starting again" not in (place / "rank0.log").read_text()
     assert status(queue, 1) == "running"
     assert queue("stop", 1)["status"] == "stopped"
+
+
+#: Worker 0 waits for a message of the others; needs no framework.
+MEET = """
+import os, socket, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    with socket.create_server(place) as door:
+        print("heard of", sorted(int(door.accept()[0].recv(8)) for _ in range(size - 1)))
+else:
+    for _ in range(600):
+        try:
+            with socket.create_connection(place) as way:
+                way.sendall(str(rank).encode())
+                break
+        except OSError:
+            time.sleep(0.1)
+print("on node", os.environ["SLURM_NODEID"], "local rank", os.environ["LOCAL_RANK"])
+"""
+COMMAND = ["submit", "--on", "slurm", "--nodes", 2, "--workers", 2]
+
+
+def ended(queue: Callable[..., Any], number: int, folder: Path) -> Any:
+    """How a job stands when it has ended."""
+    wait(lambda: status(queue, number) not in ("queued", "running"), 180, folder)
+    return queue("status", number)
+
+
+def test_a_command_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(MEET)
+    told = queue(*COMMAND, "--name", "meeting", "--", sys.executable, "run.py")
+    assert told["name"] == "meeting", told
+    row = ended(queue, 1, tmp_path)
+    assert (row["status"], row["reason"]) == ("ok", None), (tmp_path / "jobs/1/log").read_text()
+    logs = [queue("logs", "meeting", "--rank", rank)["lines"] for rank in (0, 1)]
+    assert logs == [["heard of [1]", "on node 0 local rank 0"], ["on node 1 local rank 0"]]
+    assert [(end["rank"], end["code"]) for end in row["ends"]] == [(0, 0), (1, 0)]
+    assert not [p for p in (tmp_path / "jobs").rglob("*") if p.is_file() and b"DUALML_TOKEN" in
+                p.read_bytes()]  # fmt: skip
+
+
+def test_a_command_whose_workers_fail_or_ignore_their_rank(
+    queue: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "same.py").write_text("print('loss 0.5')")
+    queue(*COMMAND, "--", sys.executable, "same.py")
+    code = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(600)"
+    queue(*COMMAND, "--", sys.executable, "-c", code)
+    row = ended(queue, 1, tmp_path)
+    assert row["status"] == "ok"
+    assert "the script seems to ignore its rank" in row["reason"]
+    begin = time.monotonic()
+    row = ended(queue, 2, tmp_path)
+    assert time.monotonic() - begin < 120
+    assert (row["status"], row["code"]) == ("failed", 7)
+    assert row["reason"] == "worker 1 ended with exit code 7"
+    told = queue("resume", 2)
+    assert "is a command, and dualml cannot go on with one" in told
+
+
+def test_a_job_that_waits_for_too_long_and_one_that_is_stopped(
+    queue: Callable[..., Any], tmp_path: Path
+) -> None:
+    mark = f"endless {tmp_path}"
+    endless = [sys.executable, "-c", "import time; time.sleep(600)", mark]
+    queue(*COMMAND, "--", *endless)
+    wait(lambda: status(queue, 1) == "running", 60, tmp_path)
+    wait(lambda: len(marked(mark)) == 2, 60, tmp_path)
+    queue(*COMMAND, "--time", "1", "--wait-at-most", 1, "--", sys.executable, "-c", "1")
+    row = ended(queue, 2, tmp_path)
+    assert (row["status"], row["reason"]) == (
+        "stopped", "waited for longer than 1 s (--wait-at-most)")  # fmt: skip
+    assert queue("stop", 1)["status"] == "stopped"
+    wait(lambda: not marked(mark), 60, tmp_path)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Workers that have a word of a test on their command line."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found += [process] if process.cmdline()[-1:] == [mark] else []
+    return [process for process in found if "dualml.jobs.workers" not in process.cmdline()]
 
 
 def test_what_slurm_refuses_is_said_in_its_words(queue: Callable[..., Any], tmp_path: Path) -> None:

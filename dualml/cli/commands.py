@@ -1,0 +1,119 @@
+"""Jobs that are commands: what stands after ``--`` of ``dualml submit``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dualml.cli.limits import Command
+from dualml.errors import UserError
+
+#: Where the words after ``--`` are kept until the command line has been read.
+COMMAND = "dualml.command"
+SEPARATOR = "--"
+PYTHON = re.compile(r"python[\d.]*")
+
+
+class SubmitCommand(Command):
+    """Keeps what stands after ``--`` out of the options: it is the command of a job."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if SEPARATOR in args and not ctx.resilient_parsing:
+            at = args.index(SEPARATOR)
+            ctx.meta[COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+def submit_command(command: list[str], before: Sequence[str], given: dict[str, Any]) -> None:
+    """Queue or render a command.
+
+    Args:
+        before: words before ``--`` that are no options of ``dualml submit``.
+        given: these options.
+
+    Raises:
+        UserError: what cannot be started, or does not go together.
+    """
+    from dualml.cli import submit
+    from dualml.cost.units import nbytes
+
+    if not command:
+        raise UserError("after -- stands a command: dualml submit -- python run.py")
+    if before:
+        raise UserError(f"before -- stand options of submit; received {before[0]!r}")
+    for option, instead in (("ranks_per_node", "--workers, of all nodes together"),
+                            ("gpus_per_node", "--gpus-per-worker")):  # fmt: skip
+        if given[option] not in (0, 1):
+            raise UserError(f"--{option.replace('_', '-')} is of runs; a command has {instead}")
+    size, each = given["workers"] or 1, given["gpus_per_worker"] or 0
+    if given["on"] in ("compose", "kubernetes"):
+        from dualml.cli.render import command_to_files
+
+        submit.check_rendered(given)
+        command_to_files(command, size, each, given)
+        return
+    check_size(size, given["nodes"])
+    check_startable(command)
+    on_node = size // given["nodes"]
+    submit.check_queued(given, ranks=False, gpus_per_node=0)
+    if given["gpus"] and each:
+        raise UserError("--gpus and --gpus-per-worker say the same twice; leave one of them out")
+    asked: dict[str, Any] = {
+        "command": command, "workers": size, "nodes": given["nodes"],
+        "mindspore": given["mindspore"], "cores": given["cores"],
+        "gpus": (given["gpus"] or size * each) if given["on"] == "local" else 0,
+        "memory": nbytes(given["memory"], "--memory") if given["memory"] else 0,
+    }  # fmt: skip
+    if given["out"] is not None:
+        check_folder(given["out"])
+    submit.queue(given, [], asked, on_node, on_node * each, label_of(command))
+
+
+def check_size(size: int, nodes: int) -> None:
+    """Raise `UserError` for too many workers, and for some that nodes cannot share evenly."""
+    from dualml.experiment.arm import MOST_RANKS
+
+    if size > MOST_RANKS:
+        raise UserError(f"--workers {size}: at most {MOST_RANKS}")
+    if size % nodes:
+        text = f"choose a multiple of {nodes}, so that all nodes have as many"
+        raise UserError(f"--workers {size} on --nodes {nodes}: {text}")
+
+
+def check_startable(command: Sequence[str]) -> None:
+    """Raise `UserError` for a program that is not there, and for a script that Python would not
+    find: said now, not when its turn comes."""
+    if shutil.which(command[0]) is None:
+        raise UserError(f"{command[0]}: there is no such program on the PATH")
+    script = script_of(command)
+    if script is not None and not os.path.exists(script):
+        raise UserError(f"{script}: there is no such script in {os.getcwd()}")
+
+
+def script_of(command: Sequence[str]) -> str | None:
+    """Return the script that Python is to run; None for ``-m``, ``-c`` and other programs."""
+    if not PYTHON.fullmatch(os.path.basename(command[0])):
+        return None
+    first = next(iter(command[1:]), "-")
+    return None if first.startswith("-") else first
+
+
+def check_folder(out: Path) -> None:
+    """Raise `UserError` for a folder with something in it, or a file."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} is there already; name a new folder")
+
+
+def label_of(command: Sequence[str]) -> str:
+    """Return a name for the job's folder: that of its script or program.
+
+    >>> label_of(["python", "code/my train.py", "--lr", "1"])
+    'my-train'
+    """
+    name = Path(script_of(command) or command[0]).stem
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "command"

@@ -1,0 +1,26 @@
+"""``dualml tensorboard``: the curves of a job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dualml.cli.options import JOB, Lang
+from dualml.cli.output import print_text
+
+
+def tensorboard(
+    job: Annotated[str, JOB],
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 0,
+    lang: Lang = "en",
+) -> None:
+    """Show a job's curves in TensorBoard until Ctrl-C ends it."""
+    from dualml.jobs.board import serve_board
+    from dualml.jobs.store import Jobs, home
+    from dualml.words import Words
+
+    jobs = Jobs(home())
+    found = jobs.job(jobs.number(job))
+    for url in serve_board(found, port):
+        print_text(Words(lang)("jobs.board", id=found.id, url=url))

@@ -1,0 +1,74 @@
+"""One job, told in full: how it stands, what it may use, and how its workers ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dualml.jobs.control import rows
+from dualml.jobs.store import Job, Jobs
+from dualml.jobs.table import TONES
+from dualml.jobs.workers.record import log_path, read_endings
+from dualml.report.blocks import Cell, Column, Table
+from dualml.words import Words
+
+#: Rows of the table, in their order; one that says nothing is left out.
+SHOWN = ("name", "status", "reason", "code", "on", "place", "trials", "seconds", "left", "cores",
+         "gpus", "limit", "wait", "run", "out", "log")  # fmt: skip
+COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
+
+
+def describe(jobs: Jobs, job: Job) -> dict[str, Any]:
+    """Return how a job stands, as JSON has it."""
+    row = next(row for row in rows(jobs, everything=True) if row.job.id == job.id)
+    out = Path(job.out)
+    return {
+        **row.describe(),
+        "limit": job.limit or None,
+        "wait_at_most": job.wait or None,
+        "log": str(jobs.log(job.id)),
+        "ends": [
+            {"rank": ending.rank, "host": ending.host, "code": ending.code,
+             "seconds": ending.seconds, "reason": ending.reason,
+             "log": str(log_path(out, ending.rank))}
+            for ending in (read_endings(out, job.workers) if job.command else [])
+        ],
+    }  # fmt: skip
+
+
+def tables(described: dict[str, Any], words: Words) -> Iterator[Table]:
+    """Yield a job as a table, and one of its workers that have ended."""
+    told = dict(described)
+    told["status"] = words(f"jobs.status.{described['status']}")
+    told["trials"] = f"{told['ended']}/{told['total']}" if told["total"] else None
+    told["run"] = shlex.join(told["words"])
+    told["wait"] = told["wait_at_most"]
+    told["cores"], told["gpus"] = (" ".join(map(str, told[key])) for key in ("cores", "gpus"))
+    for key in ("seconds", "left", "limit", "wait"):
+        told[key] = f"{told[key]:.0f} s" if told[key] else None
+    rows: list[list[Cell | str]] = [
+        [words(f"jobs.column.{key}"), Cell(str(told[key]), tone(key, described))]
+        for key in SHOWN
+        if told[key] not in (None, "")
+    ]
+    columns = [Column("what", ""), Column("value", "")]
+    yield Table("job", words("jobs.job", id=described["id"]), columns, rows)
+    if described["ends"]:
+        heads = [Column(key, words(f"jobs.column.{key}")) for key in COLUMNS]
+        yield Table("workers", "", heads, [worker(ending, words) for ending in described["ends"]])
+
+
+def tone(key: str, described: dict[str, Any]) -> Any:
+    return TONES.get(described["status"], "") if key == "status" else ""
+
+
+def worker(ending: dict[str, Any], words: Words) -> list[Cell | str]:
+    """Return the cells of a worker."""
+    code = ending["code"]
+    told = words("jobs.status.ok") if code == 0 else words("jobs.code", code=code)
+    text = f"{told}: {ending['reason']}" if ending["reason"] else told
+    status = Cell(text, "bad" if code else "good")
+    seconds = f"{ending['seconds']:.1f} s"
+    return [str(ending["rank"]), status, ending["host"], seconds, ending["log"]]

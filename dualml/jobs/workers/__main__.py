@@ -1,0 +1,75 @@
+"""One worker of a job in a cluster or a container: ``python -m dualml.jobs.workers OPTIONS --
+COMMAND``. Whoever starts it says which one it is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.errors import UserError
+from dualml.jobs.workers.group import run_workers
+from dualml.jobs.workers.seat import Seat
+from dualml.render.node import await_name, number
+
+
+def options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="dualml.jobs.workers")
+    parser.add_argument("--slurm", action="store_true", help="Slurm says which worker this is")
+    parser.add_argument("--rank", default="0")
+    parser.add_argument("--size", type=int, default=1)
+    parser.add_argument("--local-size", type=int, default=1)
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--scheduler", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=0.0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("command", nargs="+")
+    return parser.parse_args(words)
+
+
+def seat_of(asked: argparse.Namespace) -> Seat:
+    """Return which worker this is.
+
+    Raises:
+        UserError: whoever started it does not say, or the first node's name stays unknown.
+    """
+    rank, local_rank = number(asked.rank), 0
+    size, address = asked.size, asked.address
+    if asked.slurm:
+        rank, local_rank, size = (
+            int(variable(f"SLURM_{w}")) for w in ("PROCID", "LOCALID", "NTASKS")
+        )
+        address = variable("SLURM_LAUNCH_NODE_IPADDR")
+    elif size > 1:
+        address = await_name(address)
+    return Seat(
+        rank=rank, local_rank=local_rank, size=size, local_size=asked.local_size, address=address,
+        port=asked.port, scheduler=asked.scheduler,
+    )  # fmt: skip
+
+
+def variable(name: str) -> str:
+    """Raises `UserError` where it is not set."""
+    if name not in os.environ:
+        raise UserError(f"{name} is not set: --slurm is for tasks that srun starts")
+    return os.environ[name]
+
+
+def main(words: Sequence[str]) -> int:
+    asked = options(words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return run_workers(asked.command, [seat_of(asked)], asked.out, asked.limit)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"dualml: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,91 @@
+"""Workers that do not work together, as those of a script that never reads ``RANK``.
+
+What can be seen from outside is said, and no more: whether anybody connected to the port where a
+process group is formed, and whether all workers have printed the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.files import open_to_read
+from dualml.jobs.workers.record import Ending, log_path, read_endings
+from dualml.words import Words
+
+#: Tables of the kernel's connections, and the state in them that is none yet.
+TABLES, LISTENS = ("/proc/net/tcp", "/proc/net/tcp6"), "0A"
+CHUNK = 2**20
+
+
+def is_port_used(ports: Sequence[int]) -> bool | None:
+    """Look for a connection to or from one of these ports, one that has just ended included.
+
+    Returns:
+        None where the system does not tell.
+    """
+    wanted = {f"{port:04X}" for port in ports}
+    told = False
+    for table in TABLES:
+        try:
+            with open(table, encoding="ascii") as file:
+                next(file, None)
+                told = True
+                for line in file:
+                    local, remote, state = line.split(None, 4)[1:4]
+                    ends = {local.rpartition(":")[2], remote.rpartition(":")[2]}
+                    if state != LISTENS and wanted & ends:
+                        return True
+        except (OSError, ValueError):
+            continue
+    return False if told else None
+
+
+def digest_of_log(out: Path, rank: int) -> str | None:
+    """Return the SHA-256 of what a worker has printed; None for nothing."""
+    digest = hashlib.sha256()
+    try:
+        with open_to_read(log_path(out, rank), links=False) as file:
+            size = 0
+            while piece := file.read(CHUNK):
+                digest.update(piece)
+                size += len(piece)
+    except OSError:
+        return None
+    return digest.hexdigest() if size else None
+
+
+def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
+    """Say in a sentence what is to be known of the end of a command: which worker failed, or that
+    workers which all ended well seem not to have worked together.
+
+    Args:
+        out: folder with their logs and records.
+        size: how many there were.
+        port: where they could have met.
+
+    Returns:
+        None where there is nothing to say.
+    """
+    endings = read_endings(out, size)
+    failed = sorted((e for e in endings if e.code), key=lambda e: e.reason is not None)
+    if failed:
+        return failed[0].describe_failure()
+    if size < 2 or len(endings) < size:
+        return None
+    return sentence(endings, [digest_of_log(out, rank) for rank in range(size)], port, lang)
+
+
+def sentence(
+    endings: Sequence[Ending], digests: Sequence[str | None], port: int, lang: str
+) -> str | None:
+    """Choose what may be said, of what was seen."""
+    words, size = Words(lang), len(endings)
+    met = next((ending.met for ending in endings if ending.met is not None), None)
+    same = digests[0] is not None and len(set(digests)) == 1
+    if met:
+        return None
+    if met is None:
+        return words("workers.same", size=size) if same else None
+    return words("workers.ignored" if same else "workers.apart", size=size, port=port)

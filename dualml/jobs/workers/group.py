@@ -1,0 +1,205 @@
+"""The owner of a job's workers on one node: starts them, keeps what they print, and ends all of
+them when one fails, when time is up, or when it is told to end itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dualml.files import open_to_append, remove
+from dualml.jobs.workers.alone import is_port_used
+from dualml.jobs.workers.record import Ending, ending_file, log_path
+from dualml.jobs.workers.scheduler import scheduler
+from dualml.jobs.workers.seat import Seat
+from dualml.jobs.workers.tail import Tail
+from dualml.launch.child import on_death_of_parent
+from dualml.launch.supervise import PEERS_S
+from dualml.machine import thread_variables, usable_cores
+
+POLL_S = 0.1
+#: From a polite signal to the hard one.
+GRACE_S = 3.0
+#: Exit code of `timeout` when time was up, and of a shell for a command that it cannot start.
+TIMED_OUT, NOT_STARTED = 124, 127
+
+
+@dataclass
+class Worker:
+    """A process and what is known of it.
+
+    Attributes:
+        began: on the clock of `time.monotonic`.
+        code: how it ended; None while it runs.
+    """
+
+    seat: Seat
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=time.monotonic)
+    code: int | None = None
+    seconds: float = 0.0
+    reason: str | None = None
+
+    def look(self) -> None:
+        """Notice its end, and end what it has left behind in its process group. After that the
+        system may give the group's number to others."""
+        if self.code is None and (code := self.process.poll()) is not None:
+            self.code, self.seconds = code, time.monotonic() - self.began
+            self.signal(signal.SIGKILL)
+
+    def signal(self, sign: int) -> bool:
+        """Send a signal to its process group; whether there was one."""
+        try:
+            os.killpg(self.process.pid, sign)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+def run_workers(
+    command: Sequence[str], seats: Sequence[Seat], out: Path | None, limit: float = 0.0
+) -> int:
+    """Run a command once for each seat of this node, until all have ended.
+
+    Args:
+        out: folder for what each of them prints, and how it ended; None: they print where this
+            process does.
+        limit: seconds that they may take; 0: any.
+
+    Returns:
+        0, or the exit code of the worker that failed first, 128 and more for a signal; 124 where
+        time was up, 127 where the command cannot be started.
+
+    Raises:
+        KeyboardInterrupt: after all workers and their children are gone.
+    """
+    with contextlib.ExitStack() as stack:
+        workers = list[Worker]()
+        stack.callback(end_groups, workers)
+        stack.enter_context(scheduler(command, seats[0]))
+        try:
+            workers += (start(command, seat, out) for seat in seats)
+        except OSError as error:
+            print(f"dualml: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            return NOT_STARTED
+        tails = [] if out is None else [Tail(log_path(out, s.rank), s.rank, s.size) for s in seats]
+        met = None
+        try:
+            met = watch(workers, tails, limit)
+        finally:
+            give_up(workers, "was ended with its job")
+            for tail in tails:
+                tail.copy(last=True)
+            write_endings(workers, out, met)
+    return code_of(workers)
+
+
+def start(command: Sequence[str], seat: Seat, out: Path | None) -> Worker:
+    """Start a worker in a session of its own, which the system ends where this process dies.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    threads = {} if "OMP_NUM_THREADS" in os.environ else thread_variables(share_of(seat))
+    environ = {**os.environ, **threads, **seat.variables(), "PYTHONUNBUFFERED": "1"}
+    with contextlib.ExitStack() as stack:
+        log = None
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            remove(out / ending_file(seat.rank).name)
+            log = stack.enter_context(open_to_append(log_path(out, seat.rank)))
+            log.truncate(0)
+        process = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
+            start_new_session=True,
+            preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),
+        )  # fmt: skip
+    return Worker(seat, process)
+
+
+def share_of(seat: Seat) -> int:
+    """Cores for each worker of a node, one at least."""
+    return max(1, usable_cores() // seat.local_size)
+
+
+def watch(workers: Sequence[Worker], tails: Sequence[Tail], limit: float) -> bool | None:
+    """Wait for all workers; end the others where one fails, and all of them when time is up.
+
+    Returns:
+        Whether somebody connected to the port where they meet; None where that is not seen here.
+    """
+    seat = workers[0].seat
+    ports = [port for port in (seat.port, seat.scheduler) if port]
+    looks = seat.rank == 0 and seat.size > 1
+    met: bool | None = None
+    begin, fault = time.monotonic(), None
+    while any(worker.code is None for worker in workers):
+        time.sleep(POLL_S)
+        for worker in workers:
+            worker.look()
+        for tail in tails:
+            tail.copy()
+        met = met or (is_port_used(ports) if looks else None)
+        now = time.monotonic()
+        failed = next((w for w in workers if w.code), None)
+        fault = fault or (now if failed else None)
+        if failed and fault and now - fault > PEERS_S:
+            give_up(workers, f"was ended, as worker {failed.seat.rank} failed")
+        elif limit and now - begin > limit:
+            give_up(workers, f"took longer than the limit of {limit:g} s")
+    return met
+
+
+def give_up(workers: Sequence[Worker], reason: str) -> None:
+    """End those that still run, and remember why."""
+    for worker in workers:
+        worker.look()
+        if worker.code is None:
+            worker.reason = reason
+    end_groups(workers)
+
+
+def end_groups(workers: Sequence[Worker]) -> None:
+    """End the process groups of the workers that still run, politely, then for good."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for worker in workers:
+            if worker.code is None:
+                worker.signal(sign)
+        deadline = time.monotonic() + GRACE_S
+        while any(worker.code is None for worker in workers) and time.monotonic() < deadline:
+            time.sleep(POLL_S / 5)
+            for worker in workers:
+                worker.look()
+
+
+def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None) -> None:
+    """Leave in a job's folder, if it has one, how its workers on this node ended, and print a line
+    for each that failed."""
+    host = socket.gethostname()
+    for worker in workers:
+        rank, code = worker.seat.rank, -1 if worker.code is None else worker.code
+        known: dict[str, Any] = {"rank": rank, "host": host, "code": code}
+        known["seconds"] = round(worker.seconds, 3)
+        known |= {"reason": worker.reason} if worker.reason else {}
+        known |= {"met": met} if met is not None and rank == 0 else {}
+        ending = Ending.model_validate(known)
+        if out is not None:
+            ending_file(rank).write(out, ending)
+        if line := ending.describe_failure():
+            print(f"dualml: {line}", file=sys.stderr, flush=True)
+
+
+def code_of(workers: Sequence[Worker]) -> int:
+    """Choose the exit code of a job, by the worker that failed by itself."""
+    by_itself = next((w.code for w in workers if w.code and not w.reason), None)
+    if by_itself is not None:
+        return by_itself if by_itself > 0 else 128 - by_itself
+    return TIMED_OUT if any(worker.reason for worker in workers) else 0

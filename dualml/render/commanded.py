@@ -1,0 +1,80 @@
+"""A command to be rendered: any script, with a container for each of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dualml.cost.units import nbytes
+from dualml.errors import UserError
+from dualml.experiment.arm import MOST_RANKS
+from dualml.files import is_regular, read_bytes
+from dualml.render import quantities
+from dualml.render.request import ASCEND, NVIDIA, Request, image_of, name_of
+
+#: Of each volume.
+DISK = "10GB"
+#: Bytes of a ConfigMap; etcd takes no larger objects.
+MOST_SCRIPT = 900_000
+#: Nobody sees whether a worker that is alone in its container worked with the others.
+ARM = "command"
+
+
+def numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes, times and rates of ``dualml submit`` as numbers."""
+    memory, time, rate = options["memory"], options["time"], options["rate"]
+    return {
+        "memory": nbytes(memory, "--memory") if memory else 0,
+        "disk": nbytes(options["disk"] or DISK, "--disk"),
+        "seconds": quantities.seconds(time) if time is not None else 0,
+        "rate": quantities.bits(rate) if rate is not None else 0,
+    }
+
+
+def command_request(
+    command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any], *, lend: bool
+) -> Request:
+    """Return what is to be rendered.
+
+    Args:
+        size: workers; ``gpus`` of each.
+        options: of ``dualml submit``.
+        lend: the script goes along in a file; else the current folder is lent.
+
+    Raises:
+        UserError: what cannot be rendered, with the remedy.
+    """
+    from dualml.cli.commands import label_of
+
+    if size > MOST_RANKS:
+        raise UserError(f"--workers {size}: at most {MOST_RANKS}")
+    mindspore = options["mindspore"]
+    resource = ASCEND if mindspore else NVIDIA
+    return Request(
+        name=name_of(options["name"], label_of(command)), words=list(command), arms={ARM: size},
+        backend="mindspore" if mindspore else "torch", nodes=size, ranks=1, gpus=gpus,
+        resource=resource, cores=options["cores"], lang=options["lang"],
+        image=image_of(options["image"], gpus, resource), is_command=True, mindspore=mindspore,
+        folder=Path.cwd(), scripts=scripts_of(command) if lend else {}, **numbers(options),
+    )  # fmt: skip
+
+
+def scripts_of(command: Sequence[str]) -> dict[str, bytes]:
+    """Read the script of a command, where it is one of this folder; elsewhere the image has it.
+
+    Raises:
+        UserError: it is too large for a ConfigMap, or no text.
+    """
+    from dualml.cli.commands import script_of
+
+    script = script_of(command)
+    path = PurePosixPath(script or "/")
+    if path.is_absolute() or ".." in path.parts or not is_regular(Path(path)):
+        return {}
+    content = read_bytes(Path(path), MOST_SCRIPT)
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no text in UTF-8; put it into the image") from None
+    return {str(path): content}
