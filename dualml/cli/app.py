@@ -13,7 +13,6 @@ from dualml.cli.bench import bench
 from dualml.cli.capabilities import capabilities
 from dualml.cli.checkpoint import app as checkpoint
 from dualml.cli.clean import clean
-from dualml.cli.commands import SubmitCommand
 from dualml.cli.compare import compare
 from dualml.cli.config import config
 from dualml.cli.course import check, new
@@ -36,6 +35,7 @@ from dualml.cli.results import find, parity, report
 from dualml.cli.run import run
 from dualml.cli.runs import runs
 from dualml.cli.schema import schema
+from dualml.cli.separator import SubmitCommand
 from dualml.cli.serve import serve
 from dualml.cli.simulate import simulate
 from dualml.cli.split import split

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.cli.limits import Command
+from dualml.cli.queueing import check_queued, check_rendered, queue
 from dualml.errors import UserError
-
-#: Where the words after ``--`` are kept until the command line has been read.
-COMMAND = "dualml.command"
-SEPARATOR = "--"
-PYTHON = re.compile(r"python[\d.]*")
-
-
-class SubmitCommand(Command):
-    """Keeps what stands after ``--`` out of the options: it is the command of a job."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if SEPARATOR in args and not ctx.resilient_parsing:
-            at = args.index(SEPARATOR)
-            ctx.meta[COMMAND] = args[at + 1 :]
-            args = args[:at]
-        return super().parse_args(ctx, args)
+from dualml.jobs.command import label_of, script_of
 
 
 def submit_command(command: list[str], before: Sequence[str], given: dict[str, Any]) -> None:
@@ -39,7 +23,6 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
     Raises:
         UserError: what cannot be started, or does not go together.
     """
-    from dualml.cli import submit
     from dualml.cost.units import nbytes
 
     if not command:
@@ -54,13 +37,13 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
     if given["on"] in ("compose", "kubernetes"):
         from dualml.cli.render import command_to_files
 
-        submit.check_rendered(given)
+        check_rendered(given)
         command_to_files(command, size, each, given)
         return
     check_size(size, given["nodes"])
     check_startable(command)
     on_node = size // given["nodes"]
-    submit.check_queued(given, ranks=False, gpus_per_node=0)
+    check_queued(given, ranks=False, gpus_per_node=0)
     if given["gpus"] and each:
         raise UserError("--gpus and --gpus-per-worker say the same twice; leave one of them out")
     asked: dict[str, Any] = {
@@ -71,7 +54,7 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
     }  # fmt: skip
     if given["out"] is not None:
         check_folder(given["out"])
-    submit.queue(given, [], asked, on_node, on_node * each, label_of(command))
+    queue(given, [], asked, on_node, on_node * each, label_of(command))
 
 
 def check_size(size: int, nodes: int) -> None:
@@ -95,25 +78,7 @@ def check_startable(command: Sequence[str]) -> None:
         raise UserError(f"{script}: there is no such script in {os.getcwd()}")
 
 
-def script_of(command: Sequence[str]) -> str | None:
-    """Return the script that Python is to run; None for ``-m``, ``-c`` and other programs."""
-    if not PYTHON.fullmatch(os.path.basename(command[0])):
-        return None
-    first = next(iter(command[1:]), "-")
-    return None if first.startswith("-") else first
-
-
 def check_folder(out: Path) -> None:
     """Raise `UserError` for a folder with something in it, or a file."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} is there already; name a new folder")
-
-
-def label_of(command: Sequence[str]) -> str:
-    """Return a name for the job's folder: that of its script or program.
-
-    >>> label_of(["python", "code/my train.py", "--lr", "1"])
-    'my-train'
-    """
-    name = Path(script_of(command) or command[0]).stem
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "command"

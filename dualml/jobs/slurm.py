@@ -17,7 +17,7 @@ from dualml.errors import UserError
 from dualml.files import read_text, write_bytes
 from dualml.jobs.store import ENDED, MODE, Job, Jobs, State, Status, begun, resumed, waited
 from dualml.jobs.workers.alone import describe_end
-from dualml.jobs.workers.record import status_of
+from dualml.jobs.workers.record import code_of_failure, read_endings, status_of
 from dualml.launch.wire import TOKEN
 from dualml.machine import Finished, bounded
 from dualml.variables import JOB, JOB_OUT, OPTIONS, SECRET
@@ -192,8 +192,7 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
     with contextlib.suppress(OSError, ValueError):
         code = int(read_text(jobs.folder(job.id) / CODE, LONGEST_CODE))
         if job.command:
-            port = FIRST_PORT + int(state.slurm or 0) % PORTS
-            return status_of(code), code, describe_end(Path(job.out), job.workers, port, job.lang)
+            return end_of_command(job, state, code)
         return ENDED.get(code, "failed"), code, None
     if state.slurm is None or shutil.which("squeue") is None:
         return state.status, None, state.reason
@@ -214,6 +213,15 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
         return "stopped", None, waited(job)  # Slurm has forgotten why it is gone
     ended: Status = "stopped" if state.stopping else "failed"
     return ended, None, None if state.stopping else f"Slurm: {told or 'its job is gone'}"
+
+
+def end_of_command(job: Job, state: State, code: int) -> tuple[Status, int, str | None]:
+    """Return status, exit code and reason of a command; srun has the largest code of its tasks,
+    among them those that it has ended for another one."""
+    out, size = Path(job.out), job.workers
+    code = code_of_failure(read_endings(out, size)) or code if code else 0
+    port = FIRST_PORT + int(state.slurm or 0) % PORTS
+    return status_of(code), code, describe_end(out, size, port, job.lang)
 
 
 def waits(why: str, again: bool) -> str | None:

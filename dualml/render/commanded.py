@@ -10,6 +10,7 @@ from dualml.cost.units import nbytes
 from dualml.errors import UserError
 from dualml.experiment.arm import MOST_RANKS
 from dualml.files import is_regular, read_bytes
+from dualml.jobs.command import label_of, script_of
 from dualml.render import quantities
 from dualml.render.request import ASCEND, NVIDIA, Request, image_of, name_of
 
@@ -45,8 +46,6 @@ def command_request(
     Raises:
         UserError: what cannot be rendered, with the remedy.
     """
-    from dualml.cli.commands import label_of
-
     if size > MOST_RANKS:
         raise UserError(f"--workers {size}: at most {MOST_RANKS}")
     mindspore = options["mindspore"]
@@ -66,8 +65,6 @@ def scripts_of(command: Sequence[str]) -> dict[str, bytes]:
     Raises:
         UserError: it is too large for a ConfigMap, or no text.
     """
-    from dualml.cli.commands import script_of
-
     script = script_of(command)
     path = PurePosixPath(script or "/")
     if path.is_absolute() or ".." in path.parts or not is_regular(Path(path)):

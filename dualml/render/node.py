@@ -9,15 +9,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import socket
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.communicator.place import check_rendezvous
 from dualml.errors import UserError
 from dualml.jobs.store import arguments, begun, clear
+from dualml.launch.names import await_name, number
 from dualml.launch.wire import TOKEN, address_of
 from dualml.machine import python
 from dualml.render.request import PORT
@@ -25,9 +24,6 @@ from dualml.variables import JOB_OUT
 
 #: A file that holds the token, as engines hand secrets over.
 TOKEN_FILE = f"{TOKEN}_FILE"
-#: Until the name of the first node is known: its container may have to be fetched first.
-KNOWN_S = 600.0
-POLL_S = 1.0
 #: Of the launchers' own rendezvous.
 TORCHRUN, MSRUN = 29500, 8118
 
@@ -46,14 +42,6 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def number(text: str) -> int:
-    """``2``, or ``1+0`` where an engine counts nodes in groups."""
-    try:
-        return sum(int(part) for part in text.split("+"))
-    except ValueError:
-        raise UserError(f"--node {text!r}: the engine did not say which node this is") from None
-
-
 def take_token(path: str) -> None:
     """Into the environment, where dualml reads it.
 
@@ -64,23 +52,6 @@ def take_token(path: str) -> None:
         os.environ[TOKEN] = Path(path).read_text("utf-8").strip()
     except OSError as error:
         raise UserError(f"{TOKEN_FILE}={path}: {error.strerror}") from None
-
-
-def await_name(host: str, limit: float = KNOWN_S) -> str:
-    """The address of a host, as soon as its name is known.
-
-    Raises:
-        UserError: it is not, after ``limit`` seconds.
-    """
-    end = time.monotonic() + limit
-    while True:
-        try:
-            return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-        except OSError as error:
-            if time.monotonic() > end:
-                why = f"{error.strerror or error}; is the first node running?"
-                raise UserError(f"{host} was not known for {limit:g} s: {why}") from None
-        time.sleep(POLL_S)
 
 
 def command(asked: argparse.Namespace) -> list[str]:

@@ -13,6 +13,7 @@ from command import lab
 from render_cases import wanted
 
 from dualml.errors import UserError
+from dualml.launch import names
 from dualml.launch.wire import TOKEN
 from dualml.render import node
 
@@ -63,7 +64,7 @@ def test_a_number_that_the_engine_did_not_fill_in() -> None:
 
 
 def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, real = list[str](), node.socket.getaddrinfo
+    known, real = list[str](), names.socket.getaddrinfo
 
     def late(host: str, *rest: object, **more: object) -> object:
         known.append(host)
@@ -74,13 +75,13 @@ def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
     def never(host: str, *rest: object, **more: object) -> object:
         raise OSError(-2, "Name or service not known")
 
-    monkeypatch.setattr(node.socket, "getaddrinfo", late)
-    monkeypatch.setattr(node, "POLL_S", 0.01)
-    assert node.await_name("node0") in ("127.0.0.1", "::1")
+    monkeypatch.setattr(names.socket, "getaddrinfo", late)
+    monkeypatch.setattr(names, "POLL_S", 0.01)
+    assert names.await_name("node0") in ("127.0.0.1", "::1")
     assert known == ["node0"] * 3
-    monkeypatch.setattr(node.socket, "getaddrinfo", never)
+    monkeypatch.setattr(names.socket, "getaddrinfo", never)
     with pytest.raises(UserError, match=r"node0 was not known for 0\.05 s: Name or service"):
-        node.await_name("node0", limit=0.05)
+        names.await_name("node0", limit=0.05)
 
 
 def ended(words: list[str], **environ: str) -> subprocess.CompletedProcess[str]:

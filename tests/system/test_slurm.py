@@ -155,7 +155,7 @@ def queue(
     (tmp_path / "lab.toml").write_text(TOML)
 
     def run(*words: object) -> Any:
-        command = dualml(*words, "--json")
+        command = dualml(words[0], "--json", *words[1:])
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120,
                               check=False)  # fmt: skip
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr

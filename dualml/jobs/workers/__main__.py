@@ -13,7 +13,7 @@ from pathlib import Path
 from dualml.errors import UserError
 from dualml.jobs.workers.group import run_workers
 from dualml.jobs.workers.seat import Seat
-from dualml.render.node import await_name, number
+from dualml.launch.names import await_name, number
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:

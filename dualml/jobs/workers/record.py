@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -62,3 +63,10 @@ def read_endings(out: Path, size: int) -> list[Ending]:
     """
     found = (ending_file(rank).read_if_there(out) for rank in range(size))
     return [ending for ending in found if ending is not None]
+
+
+def code_of_failure(endings: Sequence[Ending]) -> int | None:
+    """Return the exit code of the worker that failed by itself, as a shell has it; None where each
+    ended well or was ended by others."""
+    code = next((e.code for e in endings if e.code and not e.reason), None)
+    return code if code is None or code > 0 else 128 - code
