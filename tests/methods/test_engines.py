@@ -76,6 +76,62 @@ def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(out:
     assert "torchrun" not in others
 
 
+FEELINGS = """
+name = "tested"
+model = "text_classifier"
+title = { en = "x" }
+data = { name = "feelings", labels = true, words = 120, length = 16, train = 600, test = 151 }
+"""
+TESTED = {
+    "single": "",
+    "metrics": TWO.format("accelerate_metrics"),
+    "all": TWO.format("accelerate_tests_all"),
+    "config": TWO.format("deepspeed_zero2") + 'method_config = "ds.json"\nlauncher = "deepspeed"',
+    "pipeline": TWO.format("deepspeed_pipeline"),
+}
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for module in ("torch", "accelerate", "deepspeed"):
+        require(module)
+    folder = tmp_path_factory.mktemp("tested")
+    arms = "".join(ARM.format(name=name, more=more) for name, more in TESTED.items())
+    (folder / "tested.toml").write_text(FEELINGS + arms)
+    (folder / "ds.json").write_text(json.dumps(
+        {"train_batch_size": 60, "zero_optimization": {"stage": 2, "reduce_bucket_size": 200000}}
+    ))  # fmt: skip
+    words = ["run", folder / "tested.toml", "--backend", "torch", "--out", folder / "out"]
+    done = subprocess.run([sys.executable, "-P", "-m", "dualml", *map(str, words)],
+                          capture_output=True, text=True, timeout=380, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder / "out"
+
+
+def test_samples_that_every_process_tests_are_named(tested: Path) -> None:
+    trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
+    support = {arm: t["classification"]["support"] for arm, t in trials.items()}
+    assert support == {**dict.fromkeys(TESTED, 151), "all": 302}
+    page = (tested / "report.html").read_text()
+    others = page[page.index('id="table-others"') :].partition("</table>")[0]
+    assert "its test counted 302 samples; the test set has 151" in others
+    assert "metrics" not in others
+
+
+def test_a_config_decides_the_bucket_and_nothing_that_is_trained(tested: Path) -> None:
+    trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
+    assert [rank["buckets"] for rank in trials["config"]["device_memory"]] == [4 * 200000] * 2
+    parity = json.loads((tested / "parity.json").read_text())
+    verdicts = {s["arm"]: s["verdict"] for s in parity["serial"]}
+    assert verdicts == dict.fromkeys(list(TESTED)[1:], "equal")
+
+
+def test_the_groups_of_a_pipeline_are_recorded(tested: Path) -> None:
+    trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
+    assert trials["pipeline"]["how"] == {"pipe groups": "0 1", "data groups": "0; 1"}
+    assert "pipe groups (0 1); data groups (0) (1)" in (tested / "report.html").read_text()
+
+
 def on_two(
     monkeypatch: pytest.MonkeyPatch, case: str, argument: dict[str, Any]
 ) -> list[dict[str, Any]]:
