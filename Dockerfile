@@ -8,17 +8,19 @@
 #                 --build-arg BASE=quay.io/ascend/cann:9.1.0-910b-ubuntu22.04-py3.11 .
 #
 # Any Debian or Ubuntu image with Python 3.11 or 3.12 will do for BASE. CANN has to fit MindSpore and
-# the host's driver: see MindSpore's installation page.
+# the host's driver: see MindSpore's installation page. PYTHON makes the wheel; give both another
+# image where Docker Hub cannot be reached.
+ARG PYTHON=python:3.12-slim-bookworm
 ARG BASE=python:3.12-slim-bookworm
 
-FROM python:3.12-slim-bookworm AS wheel
+FROM ${PYTHON} AS wheel
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY dualml dualml
 COPY dualml_torch dualml_torch
 COPY dualml_ms dualml_ms
 COPY experiments experiments
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
+RUN python3 -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 
 FROM ${BASE}
 # torch, mindspore or all

@@ -83,8 +83,10 @@ def test_the_repository_has_one_address() -> None:
     assert all(link["url"].startswith(f"{REPOSITORY}/") for link in config["contact_links"])
     for label in ("Issues", "Changelog"):
         assert PYPROJECT["project"]["urls"][label].startswith(f"{REPOSITORY}/")
-    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text("utf-8"))
-    assert ".ci/install.py" in container["postCreateCommand"]
+    containers = [*(ROOT / ".devcontainer").rglob("devcontainer.json")]
+    for path in containers:
+        assert ".ci/install.py" in json.loads(path.read_text("utf-8"))["postCreateCommand"]
+    assert len({json.loads(path.read_text("utf-8"))["name"] for path in containers}) == 2
     package = (ROOT / "dualml/version.py").read_text("utf-8")
     assert f'__version__ = "{citation["version"]}"' in package
 
