@@ -63,6 +63,7 @@ def test_every_arm_has_a_plan(page: Path) -> None:
     assert found == {
         "by-layer": "1 × 2 × 1", "inside": "1 × 1 × 2", "whole": None, "backwards": "1 × 2 × 1",
         "cube": "2 × 2 × 2", "impatient": "1 × 3 × 1",
+        "devices": "1 × 1 × 1", "replicas": "2 × 1 × 1", "server": "1 × 2 × 1",
     }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def test_commands_print_what_the_page_shows(
 
     monkeypatch.setenv("COLUMNS", "100")
     examples = [b for b in blocks(page, "text") if b.startswith("$ dualml ")]
-    assert len(examples) == 4
+    assert len(examples) == 5
     for example in examples:
         words, _, shown = example.removeprefix("$ dualml ").partition("\n")
         app(words.split(), standalone_mode=False)
@@ -143,6 +144,10 @@ WRONG: list[dict[str, Any]] = [
     {"engine": "rpc", "tensor": 2},
     {"engine": "rpc", "schedule": "1f1b", "micro_batches": 4},
     {"engine": "rpc", "stages": 4},
+    {"engine": "devices", "devices": ["cpu:0"], "ranks": 1},
+    {"engine": "devices", "devices": ["cpu:0", "tpu:1"], "ranks": 1},
+    {"engine": "devices", "devices": ["cpu:0", "cpu:1"]},
+    {"engine": "devices", "devices": ["cpu:0", "cpu:1"], "ranks": 1, "model": "gpt"},
     {"ranks": 1},
     {"arm": {"partition": {"name": "contiguous"}}},
     {"arm": {"batch_size": 0}},
