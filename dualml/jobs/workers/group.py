@@ -24,6 +24,7 @@ from dualml.jobs.workers.tail import Tail
 from dualml.launch.child import on_death_of_parent
 from dualml.launch.supervise import PEERS_S
 from dualml.machine import thread_variables, usable_cores
+from dualml.words import Words
 
 POLL_S = 0.1
 #: From a polite signal to the hard one.
@@ -195,6 +196,9 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
             ending_file(rank).write(out, ending)
         if line := ending.describe_failure():
             print(f"dualml: {line}", file=sys.stderr, flush=True)
+        elif out is None and met is False:  # nobody else will say it
+            text = Words("en")("workers.apart", size=worker.seat.size, port=worker.seat.port)
+            print(f"dualml: {text}", flush=True)
 
 
 def code_of(workers: Sequence[Worker]) -> int:
