@@ -85,7 +85,7 @@ data = { name = "feelings", labels = true, words = 120, length = 16, train = 600
 TESTED = {
     "single": "",
     "metrics": TWO.format("accelerate_metrics"),
-    "all": TWO.format("accelerate_tests_all"),
+    "unprepared": TWO.format("accelerate_tests_all"),
     "config": TWO.format("deepspeed_zero2") + 'method_config = "ds.json"\nlauncher = "deepspeed"',
     "pipeline": TWO.format("deepspeed_pipeline"),
 }
@@ -111,7 +111,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_samples_that_every_process_tests_are_named(tested: Path) -> None:
     trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
     support = {arm: t["classification"]["support"] for arm, t in trials.items()}
-    assert support == {**dict.fromkeys(TESTED, 151), "all": 302}
+    assert support == {**dict.fromkeys(TESTED, 151), "unprepared": 302}
     page = (tested / "report.html").read_text()
     others = page[page.index('id="table-others"') :].partition("</table>")[0]
     assert "its test counted 302 samples; the test set has 151" in others
