@@ -139,6 +139,7 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         self.network.load(recipe.weights)
         self.network.set_train()
         self.parameters = self.network.canonical()
+        self.statistics = self.network.statistics()
         tuple_ = ms.ParameterTuple(self.parameters.values())
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
         self.clock: Clocked | None = None
@@ -258,7 +259,8 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         loss, gradients = 0.0, {}
         for part, share in chunks(batch, self.recipe.chunk):
             factor = [] if self.scaler is None else [self.number(self.scale)]
-            value, chunk_gradients = self.gradient(*factor, *self.tensors(part))
+            with self.preserving_statistics():
+                value, chunk_gradients = self.gradient(*factor, *self.tensors(part))
             loss += share * float(value.asnumpy())
             for name, g in zip(self.parameters, chunk_gradients, strict=True):
                 gradients[name] = gradients.get(name, 0) + g.asnumpy() * np.float32(share)
@@ -288,7 +290,15 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         return float(losses.asnumpy()[: y.size].mean(dtype=float)), predicted.asnumpy()[: len(y)]
 
     def weights(self) -> Arrays:
-        return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
+        both = {**self.parameters, **self.statistics}
+        return {name: both[name].asnumpy().copy() for name in self.recipe.spec.tensors()}
+
+    def running_statistics(self) -> Arrays:
+        return {name: p.asnumpy().copy() for name, p in self.statistics.items()}
+
+    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        for name, statistic in self.statistics.items():
+            statistic.set_data(ms.Tensor(statistics[name], statistic.dtype))
 
     def state(self) -> dict[str, Arrays]:
         own = state(self.optimizer, list(self.parameters)) | self.scaling()

@@ -56,7 +56,9 @@ class TorchNative(TorchPieces):
                     losses.append((self._backward(part, share * factor), share))
         else:  # the others wait for it: the gradient of an empty sum is zero
             inputs, _ = self.training.tensors(np.zeros(0, np.int64))
+            self.training.network.eval()  # no samples have no statistics
             self.parallel(*inputs).sum().backward()
+            self.training.network.train()
         self.buckets = [p.grad.view(-1) for p in own]
         return losses, list(self.buckets)
 

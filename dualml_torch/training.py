@@ -48,7 +48,8 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         self.y = torch.from_numpy(recipe.y).to(device)
         self.choice: Choice | None = None
         self.recorded: Recorded | None = None
-        if device.type == "cpu" and self.hidden is None:  # a record would not tell the states
+        # A record would neither tell the states nor move running statistics.
+        if device.type == "cpu" and self.hidden is None and not recipe.spec.buffers:
             size = min(recipe.batch, recipe.chunk, len(recipe.y))
             batch = self.tensors(np.arange(size)) if size else None
             self.choice = choose(recipe, self.network, self.loss, batch)
@@ -125,7 +126,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         sizes: dict[int, int] = {}
         # Masks are drawn anew for every update, so that they are part of what it keeps.
         there = (*own, *self.network.buffers(), inputs[0], labels)
-        with keeping(sizes, {memory_of(t) for t in there}):
+        with keeping(sizes, {memory_of(t) for t in there}), self.preserving_statistics():
             loss = self.loss(self.network(*inputs), labels)
         # Not backward: it would write into ``grad``, and call hooks that send messages.
         gradients = torch.autograd.grad(loss, own, allow_unused=True)
@@ -135,9 +136,11 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         self.clear()
-        losses = [
-            (self.backward(part, share), share) for part, share in chunks(batch, self.recipe.chunk)
-        ]
+        with self.preserving_statistics():
+            losses = [
+                (self.backward(part, share), share)
+                for part, share in chunks(batch, self.recipe.chunk)
+            ]
         # A parameter that the loss does not reach has no gradient here, and zeros in MindSpore.
         gradients = {
             name: numpy(torch.zeros_like(p) if p.grad is None else p.grad)
@@ -149,7 +152,9 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
 
     @torch.no_grad()
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        self.network.eval()
         activations = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
+        self.network.train()
         return batch_digest(*self.given(batch)), {
             n: numpy(value) for n, value in activations.items()
         }
@@ -167,7 +172,15 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         return loss, logits.argmax(dim=-1).cpu().numpy()
 
     def weights(self) -> Arrays:
-        return {name: numpy(p) for name, p in self.parameters.items()}
+        both = {**self.parameters, **self.network.running()}
+        return {name: numpy(both[name]) for name in self.recipe.spec.tensors()}
+
+    def running_statistics(self) -> Arrays:
+        return {name: numpy(tensor) for name, tensor in self.network.running().items()}
+
+    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        for name, tensor in self.network.running().items():
+            tensor.copy_(torch.from_numpy(statistics[name]))
 
     def state(self) -> dict[str, Arrays]:
         own = state(self.optimizer, list(self.parameters)) | self.scaling()

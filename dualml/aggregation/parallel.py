@@ -63,7 +63,7 @@ class DataParallel(Training, Observable, Weighable):
         """Bucket → how it is added up, of those for which that depends on their layers."""
         if settings.cut != "layers":
             return {}
-        shapes = {name: weight.shape for name, weight in self.training.weights().items()}
+        shapes = {name: weight.shape for name, weight in self.training.learned().items()}
         buckets = enumerate(layout(shapes, settings.bucket_bytes))
         return {
             f"bucket{i}": self.strategy.on_layers(layer_sizes(names, shapes))
@@ -174,7 +174,8 @@ class DataParallel(Training, Observable, Weighable):
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         """Activations of this rank's model, and the gradient as the ranks combine it."""
         part, share, factor = self.deal(batch)
-        _, gradients = self.pieces.gradient(part, factor)
+        with self.training.preserving_statistics():
+            _, gradients = self.pieces.gradient(part, factor)
         kept = None if self.top is None else {k: v.copy() for k, v in self.top.kept.items()}
         gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
@@ -193,7 +194,8 @@ class DataParallel(Training, Observable, Weighable):
     def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
         """This rank's gradient as it enters the sum; empty where it is not seen by itself."""
         part, _, factor = self.deal(batch)
-        _, gradients = self.pieces.gradient(part, factor)
+        with self.training.preserving_statistics():
+            _, gradients = self.pieces.gradient(part, factor)
         return self.training.unscaled(self.pieces.named(gradients))
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
@@ -210,6 +212,12 @@ class DataParallel(Training, Observable, Weighable):
 
     def weights(self) -> Arrays:
         return self.training.weights()
+
+    def running_statistics(self) -> Arrays:
+        return self.training.running_statistics()
+
+    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        self.training.load_running_statistics(statistics)
 
     def state(self) -> dict[str, Arrays]:
         kept = {} if self.top is None else {"kept_back": dict(self.top.kept)}

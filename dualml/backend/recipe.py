@@ -26,7 +26,7 @@ class Recipe:
 
     Attributes:
         spec: the model.
-        weights: canonical name → float32, at the start.
+        weights: canonical name → float32, at the start, of parameters and buffers.
         rule, schedule: the update rule, and what scales its step size.
         loss: name of the loss in `dualml.reference.losses`.
         x: training samples, float32 (N, …); of a model of text, tokens (N, T) of any integer type.
@@ -69,7 +69,8 @@ class Recipe:
 
     def state(self) -> State:
         """The optimizer's state before the first update."""
-        return self.rule.init({n: w.astype(np.float64) for n, w in self.weights.items()})
+        names = self.spec.parameters()
+        return self.rule.init({n: self.weights[n].astype(np.float64) for n in names})
 
     def rates(self) -> list[float]:
         """The step sizes of all updates."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +81,7 @@ class Training(Able, ABC):
 
     @abstractmethod
     def weights(self) -> Arrays:
-        """Canonical name → copy of the parameter."""
+        """Canonical name → copy of the parameter or buffer, in the order of `ModelSpec.tensors`."""
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
@@ -90,6 +91,30 @@ class Training(Able, ABC):
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         """Go to the point after update ``step``, with these ``weights`` and this ``state``;
         ``Rule.init`` gives the state of step 0."""
+
+    def running_statistics(self) -> Arrays:
+        """Canonical name → copy of the running statistics of batch normalisation; a model without
+        it has none."""
+        return {}
+
+    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        """Replace the running statistics; all else stays."""
+
+    def learned(self) -> Arrays:
+        """Copy what an optimizer changes: `weights` without running statistics."""
+        running = self.running_statistics()
+        return {name: w for name, w in self.weights().items() if name not in running}
+
+    @contextlib.contextmanager
+    def preserving_statistics(self) -> Iterator[None]:
+        """Restore the running statistics afterwards: a forward pass that is only looked at moves
+        them, too."""
+        kept = self.running_statistics()
+        try:
+            yield
+        finally:
+            if kept:
+                self.load_running_statistics(kept)
 
     def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
         """Replace the weights by what ``by`` makes of them; all else stays.

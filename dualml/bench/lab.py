@@ -47,7 +47,7 @@ class Trials:
             why = f"{trial.status}: {trial.reason}" if trial else "not run"
             raise TrialError(f"{self.name}, {arm}: {why}")
         where = trial_folder(self.folder, key)
-        return read_trajectory(where, self.backend, plan.model.parameters())
+        return read_trajectory(where, self.backend, plan.model.tensors())
 
 
 def arms_of(job: Job) -> Sequence[str]:

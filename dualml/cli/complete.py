@@ -70,6 +70,13 @@ def datasets() -> list[str]:
     return [name for kind in _table("data/datasets.toml").values() for name in kind]
 
 
+def networks() -> list[str]:
+    """Models of the zoo."""
+    from dualml.model.zoo import known
+
+    return known()
+
+
 def models() -> list[str]:
     return list(_table("planner/models.toml")["model"])
 

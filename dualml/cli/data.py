@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -97,6 +98,32 @@ def verify(
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise UserError(problems[0] + more)
+
+
+@app.command(cls=Command)
+def stats(name: Name, as_json: AsJson = False) -> None:
+    """Mean and deviation of every channel of the training images, for their normalisation."""
+    from dualml.data import load
+    from dualml.data.registry import TEXTS, find
+    from dualml.data.stats import statistics
+
+    if name in TEXTS:
+        raise UserError(f"{name} is a text: it has no pixels; use a dataset of images")
+    info = find(name)
+    measured = statistics(load(name, explicit=True).train_x)
+    if as_json:
+        print_json(
+            {"name": name, **asdict(measured), "published": [info.mean, info.std]}, "data-stats"
+        )
+        return
+    published = [[c] if isinstance(c, int | float) else list(c) for c in (info.mean, info.std)]
+    columns = zip(measured.mean, measured.std, *published, measured.image_std, strict=True)
+    names = ("grey",) if len(measured.mean) == 1 else ("red", "green", "blue")
+    show(
+        ["channel", "mean", "std", "published mean", "published std", "std inside an image"],
+        [[word, *(f"{x:.6f}" for x in row)] for word, row in zip(names, columns, strict=True)],
+    )
+    print_text(f"{measured.samples:,} images, {measured.pixels:,} pixels a channel, divided by 255")
 
 
 def show(header: list[str], rows: list[list[str]]) -> None:

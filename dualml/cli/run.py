@@ -10,13 +10,25 @@ import typer
 
 from dualml.cli import complete, signals
 from dualml.cli.defaults import origin
-from dualml.cli.options import ARM, BACKEND, DATA, DEVICE, LAB, LANG, OUT, SET, THREADS, AsJson
+from dualml.cli.options import (
+    ARM,
+    BACKEND,
+    DATA,
+    DEVICE,
+    LAB,
+    LANG,
+    MODEL,
+    OUT,
+    SET,
+    THREADS,
+    AsJson,
+)
 from dualml.cli.output import complain, print_json, print_run
 from dualml.errors import UserError
 
 #: What a run folder says already: --resume takes none of it from variables and files.
 DECIDED = (
-    *("backend", "out", "set_", "arm", "seed", "data", "quick", "device", "threads"),
+    *("backend", "out", "set_", "arm", "seed", "data", "model", "quick", "device", "threads"),
     *("world_size", "rendezvous", "check"),
 )
 
@@ -31,6 +43,7 @@ def run(
     arm: Annotated[list[str] | None, ARM] = None,
     seed: list[str] | None = None,
     data: Annotated[str | None, DATA] = None,
+    model: Annotated[str | None, MODEL] = None,
     world_size: int | None = None,
     rendezvous: Annotated[str | None, typer.Option(metavar="HOW")] = None,
     check: Annotated[bool, typer.Option("--check")] = False,
@@ -68,6 +81,7 @@ def run(
             arms=given["arm"] or [],
             seeds=numbers(given["seed"] or []),
             data=given["data"],
+            model=given["model"],
             device=given["device"],
             threads=given["threads"],
             quick=bool(given["quick"]),

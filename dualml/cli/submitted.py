@@ -73,5 +73,6 @@ def opened(given: Mapping[str, Any], world_size: int | None) -> Experiment:
     return load(
         given["lab"], overrides=given["set_"] or [], arms=given["arm"] or [],
         seeds=numbers(given["seed"] or []), data=given["data"], quick=given["quick"],
+        model=given["model"],
         world_size=world_size,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.data.registry import Constant
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
 
@@ -26,13 +27,14 @@ class Dataset:
         name: of the dataset these arrays are; with ``notice``, not the one that was asked for.
         source: where they came from.
         notice: language (``en``, ``zh``) → why another dataset stands in, or None.
-        train_x, test_x: uint8 (N, 28, 28), 0 is background; of a text int32 (N, T) tokens, of
-            sentences those that are shorter than T with zeros behind.
+        train_x, test_x: uint8 (N, 28, 28), 0 is background, or (N, 3, 32, 32) in colour; of a text
+            int32 (N, T) tokens, of sentences those that are shorter than T with zeros behind.
         train_y, test_y: int64 (N,), 0 ≤ label < ``len(classes)``; of a text int64 (N, T), the token
             that follows each.
         sha256: `fingerprint` of the four arrays; of labelled sentences of all six, the validation
             samples in the middle.
-        mean, std: constants for `normalised`; 0 and 1 of a text, which is not normalised.
+        mean, std: constants for `normalised`, of colour images one for each channel; 0 and 1 of a
+            text, which is not normalised.
         classes: name of label 0, 1, …; of a text the vocabulary, by token.
         kind: ``images``, ``text`` or ``labelled`` (sentences).
         vocabulary: of labelled sentences, by token.
@@ -50,8 +52,8 @@ class Dataset:
     test_x: Array
     test_y: Array
     sha256: str
-    mean: float
-    std: float
+    mean: Constant
+    std: Constant
     classes: tuple[str, ...]
     kind: Literal["images", "text", "labelled"] = "images"
     path: str | None = None
@@ -76,16 +78,22 @@ class Dataset:
             )
 
 
-def normalised(images: Array, mean: float, std: float) -> NDArray[np.float32]:
-    """``images``, uint8 (N, 28, 28) → float32 (N, 1, 28, 28): (x/255 − ``mean``)/``std``.
+def channels_of(images: Array) -> Array:
+    """Grey images (N, H, W) as (N, 1, H, W); colour images (N, C, H, W) as they are."""
+    return images[:, None] if images.ndim == 3 else images
+
+
+def normalised(images: Array, mean: Constant, std: Constant) -> NDArray[np.float32]:
+    """``images``, uint8 (N, H, W) → float32 (N, 1, H, W), or (N, C, H, W) as they are:
+    (x/255 − ``mean``)/``std``, with one number for all or one for each channel.
 
     Every operation is in float32, in this order: the same bits as torchvision's ``ToTensor`` and
     ``Normalize``. Computing in float64 and rounding once would differ in the last bit.
     """
-    x = images.astype(np.float32)[:, None]
+    x = channels_of(images.astype(np.float32))
     x /= np.float32(255)
-    x -= np.float32(mean)
-    x /= np.float32(std)
+    x -= np.asarray(mean, np.float32).reshape(-1, 1, 1)
+    x /= np.asarray(std, np.float32).reshape(-1, 1, 1)
     return x
 
 

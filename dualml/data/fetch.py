@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dualml.data.places import good_bytes, path_of, write_whole
-from dualml.data.registry import DatasetInfo, IdxFile
+from dualml.data.archive import unpack
+from dualml.data.places import cache_of, good_bytes, path_of, write_whole
+from dualml.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 from dualml.errors import UserError
-from dualml.machine import cache_dir
 from dualml.messages import read_body
 
 PROBE_S = 4.5  # for all mirrors together, name resolution included
@@ -28,6 +28,8 @@ ATTEMPTS, PAUSE_S = 3, 0.5
 CHUNK = 1 << 16
 #: One file from one mirror, headers and all: 10 MB at 17 kB/s.
 FILE_S = 600.0
+#: Bytes in a second below which a mirror of an archive is given up.
+SLOWEST = 100_000
 #: Bytes by which gzip makes a file larger that it cannot make smaller, a name in it included.
 PACKED = 1 << 16
 
@@ -41,7 +43,7 @@ class Unreachable(UserError):
         self.why = why
         super().__init__(
             f"{info.name} could not be downloaded ({why}); remedy: go online and run "
-            f"`{info.remedy}`, or bring the four files and run `{info.remedy} --from DIR`"
+            f"`{info.remedy}`, or bring {info.needs} and run `{info.remedy} --from DIR`"
         )
 
 
@@ -55,18 +57,25 @@ def download(info: DatasetInfo) -> Path:
         Unreachable: no mirror delivered every file with the right checksum, or ``DUALML_OFFLINE``
             forbids downloads.
     """
-    folder = cache_dir() / info.name
+    folder = cache_of(info)
     wanted = [file for file in info.files if not is_good(folder, file)]
     if not wanted:
         return folder
     if os.environ.get("DUALML_OFFLINE", "0") not in ("", "0"):
         raise Unreachable(info, OFFLINE)
-    faults = probe(info.mirrors, f"{wanted[0].name}.gz")
+    packed = info.archive if isinstance(info, RecordInfo) else f"{wanted[0].name}.gz"
+    faults = probe(info.mirrors, packed)
     alive = [mirror for mirror in info.mirrors if mirror not in faults]
     for mirror in alive:
         try:
+            if isinstance(info, RecordInfo):
+                for name, data in fetch_archive(mirror, info).items():
+                    write_whole(folder / name, data)
+                return folder
             while wanted:
-                write_whole(folder / wanted[0].name, fetch(mirror, wanted[0]))
+                file = wanted[0]
+                assert isinstance(file, IdxFile)
+                write_whole(folder / file.name, fetch(mirror, file))
                 wanted.pop(0)
             return folder
         except MirrorError as error:
@@ -84,29 +93,55 @@ def fetch(mirror: str, file: IdxFile) -> bytes:
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
     """
-    import requests
-
     name = f"{file.name}.gz"
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            most = file.size + file.size // 1000 + PACKED
-            data = get(mirror + name, f"{name} from {host(mirror)}", most)
-            break
-        except ValueError as error:  # of any size or without an end: not our file
-            raise MirrorError(f"{name}: {error}") from None
-        except TimeoutError:
-            raise MirrorError(f"{name} was not complete after {FILE_S:g} s") from None
-        except requests.RequestException as error:
-            if attempt == ATTEMPTS or not passing(error):
-                raise MirrorError(reason(error)) from None
-            time.sleep(PAUSE_S * attempt)
+    data = transferred(mirror, name, file.size + file.size // 1000 + PACKED)
     try:
         return good_bytes(Path(name), file, "", data)
     except UserError as error:
         raise MirrorError(str(error)) from None
 
 
-def get(url: str, text: str, most: int) -> bytes:
+def fetch_archive(mirror: str, info: RecordInfo) -> dict[str, bytes]:
+    """Name → bytes of the files in a dataset's archive, from one mirror, all checked.
+
+    Raises:
+        MirrorError: the mirror does not have it, keeps failing, or sends something else.
+    """
+    data = transferred(mirror, info.archive, info.size, max(FILE_S, info.size / SLOWEST))
+    try:
+        return unpack(info, Path(info.archive), data, "")
+    except UserError as error:
+        raise MirrorError(str(error)) from None
+
+
+def transferred(mirror: str, name: str, most: int, seconds: float | None = None) -> bytes:
+    """What a mirror sends under a name; passing troubles are retried.
+
+    Args:
+        most: bytes that it may have.
+        seconds: of each try.
+
+    Raises:
+        MirrorError: the mirror does not have it, keeps failing, or sends more.
+    """
+    import requests
+
+    limit = FILE_S if seconds is None else seconds
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return get(mirror + name, f"{name} from {host(mirror)}", most, limit)
+        except ValueError as error:  # of any size or without an end: not our file
+            raise MirrorError(f"{name}: {error}") from None
+        except TimeoutError:
+            raise MirrorError(f"{name} was not complete after {limit:g} s") from None
+        except requests.RequestException as error:
+            if attempt == ATTEMPTS or not passing(error):
+                raise MirrorError(reason(error)) from None
+            time.sleep(PAUSE_S * attempt)
+    raise AssertionError("the last try returned or raised")
+
+
+def get(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
     """Return what is there; progress on stderr: a bar on a terminal, one plain line elsewhere.
 
     Args:
@@ -115,7 +150,7 @@ def get(url: str, text: str, most: int) -> bytes:
     Raises:
         requests.RequestException: the transfer failed.
         ValueError: it has more bytes.
-        TimeoutError: it was not complete after `FILE_S` seconds.
+        TimeoutError: it was not complete after ``seconds``, `FILE_S` if there are none.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
@@ -126,7 +161,8 @@ def get(url: str, text: str, most: int) -> bytes:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(text, total=None)
-        return within(FILE_S, partial(transfer, url, most, partial(bar.update, task)))
+        limit = FILE_S if seconds is None else seconds
+        return within(limit, partial(transfer, url, most, partial(bar.update, task), limit))
 
 
 def within(seconds: float, work: Callable[[], bytes]) -> bytes:
@@ -153,8 +189,9 @@ def within(seconds: float, work: Callable[[], bytes]) -> bytes:
     return result
 
 
-def transfer(url: str, most: int, tell: Callable[..., Any]) -> bytes:
+def transfer(url: str, most: int, tell: Callable[..., Any], seconds: float | None = None) -> bytes:
     """Download ``url``, as the server stores it, and ``tell`` how far that is."""
+    limit = FILE_S if seconds is None else seconds
     import requests
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -166,7 +203,7 @@ def transfer(url: str, most: int, tell: Callable[..., Any]) -> bytes:
         tell(total=int(length) if length.isascii() and length.isdigit() else None)
         read = partial(answer.raw.read, decode_content=False)
         try:
-            for part in read_body(read, most, FILE_S, CHUNK):
+            for part in read_body(read, most, limit, CHUNK):
                 received += part
                 tell(advance=len(part))
         except ReadTimeoutError as error:
@@ -230,7 +267,7 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:120]}"
 
 
-def is_good(folder: Path, file: IdxFile) -> bool:
+def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
     """Whether the cache already holds this file, undamaged."""
     path = path_of(folder, file.name)
     if path is None:

@@ -96,7 +96,7 @@ def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
             )
         folder, remedy = place.folder, info.env_remedy if place.kind == "env" else info.remedy
     elif not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; remedy: name the one with the IDX files")
+        raise UserError(f"{folder} is not a folder; remedy: name the one with its files")
     return [
         {"file": file.name, "path": str(path), "problem": problem}
         for file, path, problem in verify(info, folder, remedy)

@@ -15,7 +15,7 @@ import numpy as np
 from dualml.data import sources
 from dualml.data.dataset import Array, Dataset
 from dualml.data.places import locate
-from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo
+from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 
 def leave_out(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -70,6 +70,7 @@ def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> D
         if (samples if len(file.shape) > 1 else labels)
         else leave_out(file.shape, np.uint8)
         for file in info.files
+        if isinstance(file, IdxFile)
     ]
     train_x, train_y, test_x, test_y = arrays
     y = [

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dualml.data import idx
-from dualml.data.registry import DatasetInfo, IdxFile
+from dualml.data import archive, cifar, idx
+from dualml.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 from dualml.errors import UserError
 from dualml.files import write_bytes
 from dualml.machine import cache_dir
@@ -52,8 +52,8 @@ def locate(info: DatasetInfo) -> Place | None:
         UserError: ``DUALML_DATA`` holds some of the files but not all of them.
     """
     env = env_dir()
-    places = [] if env is None else [Place("env", env / info.name)]
-    for place in [*places, Place("cache", cache_dir() / info.name)]:
+    places = [] if env is None else [Place("env", env / name) for name in info.folders]
+    for place in [*places, Place("cache", cache_of(info))]:
         there = [file for file in info.files if path_of(place.folder, file.name) is not None]
         if len(there) == len(info.files) > 0:
             return place
@@ -66,13 +66,20 @@ def locate(info: DatasetInfo) -> Place | None:
     return None
 
 
+def cache_of(info: DatasetInfo) -> Path:
+    """The folder of a dataset in the cache."""
+    return cache_dir() / info.folders[0]
+
+
 def path_of(folder: Path, name: str) -> Path | None:
     """The file in ``folder``, plain before ``.gz``; None if there is neither."""
     paths = (folder / name, folder / f"{name}.gz")
     return next((path for path in paths if path.is_file()), None)
 
 
-def good_bytes(path: Path, file: IdxFile, remedy: str, packed: bytes | None = None) -> bytes:
+def good_bytes(
+    path: Path, file: IdxFile | RecordFile, remedy: str, packed: bytes | None = None
+) -> bytes:
     """The uncompressed bytes of ``path`` after every check.
 
     Args:
@@ -81,6 +88,8 @@ def good_bytes(path: Path, file: IdxFile, remedy: str, packed: bytes | None = No
     Raises:
         UserError: no gzip or IDX file, cut off, another shape, or another checksum.
     """
+    if isinstance(file, RecordFile):
+        return cifar.good_bytes(path, file, remedy, packed)
     data = idx.unpack(path, remedy, packed, file.size)
     shape = file.shape
     idx.parse(data, path, dtype="uint8", ndim=len(shape), shape=shape, remedy=remedy)
@@ -96,9 +105,11 @@ def good_bytes(path: Path, file: IdxFile, remedy: str, packed: bytes | None = No
     return data
 
 
-def verify(info: DatasetInfo, folder: Path, remedy: str) -> list[tuple[IdxFile, Path, str | None]]:
+def verify(
+    info: DatasetInfo, folder: Path, remedy: str
+) -> list[tuple[IdxFile | RecordFile, Path, str | None]]:
     """Every file of the dataset in ``folder`` with what is wrong with it, or None."""
-    report: list[tuple[IdxFile, Path, str | None]] = []
+    report: list[tuple[IdxFile | RecordFile, Path, str | None]] = []
     for file in info.files:
         path, problem = path_of(folder, file.name) or folder / file.name, None
         try:
@@ -128,7 +139,8 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def adopt(info: DatasetInfo, source: Path) -> Path:
-    """Copy the dataset's files from a folder into the cache, checked and uncompressed.
+    """Copy the dataset's files from a folder, or out of their archive there, into the cache,
+    checked and uncompressed.
 
     Nothing is written unless all files are good. Returns the folder in the cache.
 
@@ -136,9 +148,14 @@ def adopt(info: DatasetInfo, source: Path) -> Path:
         UserError: ``source`` is no folder, or a file is missing or bad.
     """
     if not source.is_dir():
-        raise UserError(f"{source} is not a folder; remedy: name the one with the IDX files")
-    if (source / info.name).is_dir():  # a folder laid out like DUALML_DATA
-        source = source / info.name
+        raise UserError(f"{source} is not a folder; remedy: name the one with the files")
+    if isinstance(info, RecordInfo) and (packed := source / info.archive).is_file():
+        members = archive.read_archive(info, packed, "take another copy")
+        for name, data in members.items():
+            write_whole(cache_of(info) / name, data)
+        return cache_of(info)
+    for name in info.folders:  # a folder laid out like DUALML_DATA
+        source = source / name if (source / name).is_dir() else source
     paths = {file: path_of(source, file.name) for file in info.files}
     missing = [file.name for file, path in paths.items() if path is None]
     if missing:
@@ -147,7 +164,7 @@ def adopt(info: DatasetInfo, source: Path) -> Path:
             f"{len(paths) - len(missing)}; missing (plain or .gz): {', '.join(missing)}"
         )
     good = {f: good_bytes(p, f, "take another copy") for f, p in paths.items() if p is not None}
-    folder = cache_dir() / info.name
+    folder = cache_of(info)
     for file, data in good.items():
         write_whole(folder / file.name, data)
     return folder

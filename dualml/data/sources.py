@@ -7,16 +7,18 @@ embedded digits with a notice. Texts: see `dualml.data.corpora`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dualml.data import corpora, digits, idx
+from dualml.data import cifar, corpora, digits, idx, own
 from dualml.data.dataset import Array, Dataset, Source, fingerprint
 from dualml.data.fetch import OFFLINE, Unreachable, download
 from dualml.data.places import good_bytes, locate, path_of
-from dualml.data.registry import EMBEDDED, DatasetInfo, IdxFile, find
+from dualml.data.registry import EMBEDDED, Constant, DatasetInfo, IdxFile, RecordInfo, find
+from dualml.data.stats import statistics
 from dualml.data.text import LENGTH, WORDS, Tokens
 from dualml.words import LANGUAGES, both, table
 
@@ -34,7 +36,8 @@ def load(
     """The dataset ``name``, or the embedded one in its place.
 
     Args:
-        name: of a known dataset; or the path of a text file, which has a separator, ends in
+        name: of a known dataset; or the path of a folder of images (`dualml.data.own`), or of a
+            text file, which has a separator, ends in
             ``.txt`` or ``.md``, or is there.
         explicit: the user named the dataset; then another one never stands in for it.
         words, length: of a text: the size of its vocabulary at most, and the tokens of a window.
@@ -47,6 +50,8 @@ def load(
             damaged or not the published ones (these never fall back: the user should know);
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
+    if own.is_folder(name):
+        return from_own(Path(name))
     if corpora.is_text(name):
         sizes: dict[str, Any] = {"words": words, "length": length, "tokens": tokens}
         return corpora.load(name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes)
@@ -79,15 +84,35 @@ def load_again(planned: Mapping[str, Any]) -> Dataset:
 
 
 def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
-    """The dataset from its four IDX files in ``folder``, each checked against the registry.
+    """The dataset from its files in ``folder``, each checked against the registry.
 
     Raises:
         UserError: a missing or bad file, unequal numbers of images and labels, or a label that is
             no class.
     """
     remedy = info.env_remedy if source == "env" else info.remedy
-    arrays = [read(folder, file, remedy) for file in info.files]
+    if isinstance(info, RecordInfo):
+        return assembled(info, source, None, cifar.read(info, folder, remedy), folder)
+    arrays = [read(folder, file, remedy) for file in info.files if isinstance(file, IdxFile)]
     return assembled(info, source, None, arrays, folder)
+
+
+def from_own(folder: Path) -> Dataset:
+    """Images of the user's own; without names, as many classes as the labels say, and always
+    normalised by what is measured over its training images.
+
+    Raises:
+        UserError: a file is cut short, or a label has no name.
+    """
+    folder = folder.resolve()
+    info = own.describe(folder)
+    arrays = cifar.read(info, folder, own.REMEDY)
+    if not info.classes:
+        last = max(int(y.max(initial=0)) for y in arrays[1::2])
+        info = replace(info, classes=[str(number) for number in range(last + 1)])
+    measured = statistics(arrays[0])
+    info = replace(info, mean=measured.mean, std=measured.std)
+    return replace(assembled(info, "file", None, arrays, folder), path=str(folder))
 
 
 def read(folder: Path, file: IdxFile, remedy: str) -> Array:
@@ -126,10 +151,14 @@ def assembled(
         notice,
         *arrays,
         sha256=fingerprint(*arrays),
-        mean=info.mean,
-        std=info.std,
+        mean=constant(info.mean),
+        std=constant(info.std),
         classes=tuple(info.classes),
     )
+
+
+def constant(value: Constant) -> float | tuple[float, ...]:
+    return float(value) if isinstance(value, int | float) else tuple(map(float, value))
 
 
 def stands_in(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:

@@ -9,8 +9,12 @@ from dualml.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.models import DecoderSizes, Recurrent
 from dualml.model.gpt import DECODERS
+from dualml.model.resnet import RESNETS
 from dualml.model.rnn import RECURRENT
 from dualml.model.zoo import model as zoo_model
+
+#: Models that have sizes.
+SIZED = (*DECODERS, *RESNETS)
 
 
 def check_models(
@@ -22,17 +26,17 @@ def check_models(
         own: the experiment's model.
     """
     models = [own, *(arm.model for arm in arms.values())]
-    if sizes.given and not set(models) & set(DECODERS):
+    if sizes.given and not set(models) & set(SIZED):
         raise UserError(
-            f"sizes are of the models {' and '.join(DECODERS)}; {own!r} has its own: leave them out"
+            f"sizes are of the models {', '.join(SIZED)}; {own!r} has its own: leave them out"
         )
     if recurrent.given and not set(models) & set(RECURRENT):
         raise UserError(
             f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {own!r}: "
             "leave them out"
         )
-    for name in (known for known in (*DECODERS, *RECURRENT) if known in models):
-        key, table = ("sizes", sizes) if name in DECODERS else ("recurrent", recurrent)
+    for name in (known for known in (*SIZED, *RECURRENT) if known in models):
+        key, table = ("sizes", sizes) if name in SIZED else ("recurrent", recurrent)
         settings: dict[str, Any] = {key: table.given}
         zoo_model(name, **settings)
     for name, arm in arms.items():

@@ -9,6 +9,7 @@ from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import Contrast
 from dualml.methods import METHODS
+from dualml.model.spec import ModelSpec
 
 #: What changes nothing in the arithmetic of an update but its rounding.
 HOW = (
@@ -26,17 +27,20 @@ HOW = (
 )
 
 
-def inexact(arm: Arm, samples: int) -> str | None:
+def inexact(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None:
     """Why an arm follows another rule than the one it is held `against`; None where it does not:
     then only rounding may tell them apart.
 
     Args:
         samples: in the arm's training set, to know the sizes of its batches.
+        spec: its model.
 
     Returns:
         A key: ``asynchronous``, ``neighbours``, ``compressed``, ``max``, ``median``,
-        ``local_updates``, ``local_state``, ``sum``, ``uneven``, ``precision``.
+        ``local_updates``, ``local_state``, ``sum``, ``uneven``, ``precision``, ``batch_norm``.
     """
+    if spec is not None and spec.buffers and arm.world_size > 1:
+        return "batch_norm"  # each rank normalises by the statistics of its own part
     if any(m[arm.method].precision != "fp32" for m in METHODS.values() if arm.method in m):
         return "precision"
     if arm.zero_lower:

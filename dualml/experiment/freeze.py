@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from dualml.data import Dataset
+from dualml.data.dataset import channels_of
+from dualml.data.stats import statistics
 from dualml.errors import UserError
 from dualml.experiment import pretrained
 from dualml.experiment.arm import MOST_UPDATES, Arm
@@ -17,6 +19,7 @@ from dualml.experiment.fingerprint import parts_of
 from dualml.experiment.initial import Initial, ReadInitial
 from dualml.experiment.offloaded import check_budget
 from dualml.experiment.plan import Index, Plan
+from dualml.experiment.running import check_batch_norm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams
@@ -60,12 +63,13 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
             f"(data.labels = true); {data.name} has no validation part: leave it out"
         )
     n = len(order["train"])
+    check_batch_norm(experiment, spec, models, n)
     order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
     initial = Initial()
     if experiment.initial:
         assert read_initial is not None
-        initial = read_initial(experiment.initial, spec.parameters())
+        initial = read_initial(experiment.initial, spec.tensors())
     given = initial.weights or pretrained.weights(experiment, data)
     labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
@@ -93,6 +97,7 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
                 if f"{key}/epoch{epoch}" not in order:
                     draw = generator(seed, "order", arm.samples, epoch)
                     order[f"{key}/epoch{epoch}"] = draw.permutation(order[key]).astype(np.int32)
+    mean, std = constants(experiment, data, order["train"])
     description = {
         "name": data.name,
         "source": data.source,
@@ -101,9 +106,10 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
         "train": n,
         **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
-        "mean": data.mean,
-        "std": data.std,
+        "mean": mean,
+        "std": std,
         **(of_text(experiment, data) if data.kind != "images" else {}),
+        **({"path": data.path} if data.path else {}),
     }
     parts = parts_of(experiment, spec, description, weights, order, models, splits)
     return Plan(
@@ -197,6 +203,10 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
     """
     name = experiment.model if arm is None else arm.model or experiment.model
     spec, sizes = model(name), experiment.data
+    if data.kind != "images" and sizes.normalise != "published":
+        raise UserError(
+            f"data.normalise = {sizes.normalise} is for images; {data.name} is a text: leave it out"
+        )
     if data.kind != "images":
         if not spec.tokens:
             raise UserError(
@@ -226,11 +236,12 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
             f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
             "as sentences, or a model of images"
         )
-    shape = (1, *data.train_x.shape[1:])
-    if shape != spec.input_shape:
-        raise UserError(
-            f"model {spec.name!r} takes {spec.input_shape} images; {data.name} has {shape}"
-        )
+    shape = channels_of(data.train_x[:1]).shape[1:]
+    try:
+        own = experiment.settings_of(arm)
+        spec = model(spec.name, shape=shape, classes=len(data.classes), **own)
+    except UserError as error:
+        raise UserError(f"{data.name} has images of shape {shape}: {error}") from None
     for key in ("words", "length", "tokens"):
         if getattr(sizes, key) != type(sizes).model_fields[key].default:
             raise UserError(
@@ -238,6 +249,16 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
                 "it out"
             )
     return spec
+
+
+def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
+    """Mean and deviation that images are normalised by: as published, or of the plan's training
+    samples."""
+    if experiment.data.normalise == "measured":
+        everything = len(train) == len(data.train_x)
+        return statistics(data.train_x if everything else data.train_x[train]).constants
+    mean, std = (c if isinstance(c, int | float) else list(c) for c in (data.mean, data.std))
+    return mean, std
 
 
 def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
@@ -255,7 +276,7 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     if data.pieces is not None:
         facts |= {"pretrained": experiment.pretrained, "cut": data.cut}
         facts |= {"vocabulary_sha256": data.pieces.sha256}
-    return facts | ({"path": data.path} if data.path else {})
+    return facts
 
 
 def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:

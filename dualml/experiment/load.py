@@ -29,6 +29,7 @@ def load(
     arms: Sequence[str] = (),
     seeds: Sequence[int] = (),
     data: str | None = None,
+    model: str | None = None,
     quick: bool = False,
     small: bool = False,
     world_size: int | None = None,
@@ -40,7 +41,7 @@ def load(
         overrides: ``KEY=VALUE`` with a dotted key of the file and a TOML value.
         arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
             arm where there is none. An arm with several world sizes names all it expands to.
-        seeds, data: replace the file's.
+        seeds, data, model: replace the file's.
         quick: apply the file's ``[quick]`` table: the same protocol on less data, with no more
             than ``updates`` where that names a number, and without ``arms`` only those that its
             ``select`` names.
@@ -81,6 +82,8 @@ def load(
         table["seeds"] = list(seeds)
     if data is not None:
         table["data"] = {**table["data"], "name": data} if is_table(table, "data") else data
+    if model is not None:
+        table["model"] = model
     origins = expand(table, world_size)
     try:
         experiment = Experiment.model_validate(table)
@@ -91,6 +94,8 @@ def load(
         origin = blame(loc, path, overrides, bool(seeds))
         if world_size is not None and "world_size" in explain(error, Experiment):
             origin = f"--world-size {world_size}"
+        if model is not None and loc == ["model"]:
+            origin = f"--model {shortened(model)}"
         raise UserError(f"{origin}: {explain(error, Experiment)}") from None
     return select(experiment, arms, origins)
 

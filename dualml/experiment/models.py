@@ -14,8 +14,8 @@ Rate = Annotated[float, Field(ge=0, lt=1, strict=False)]
 
 
 class DecoderSizes(Strict):
-    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.Sizes`; what is left out is
-    the model's own."""
+    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.Sizes`, and the ``width`` of
+    residual networks, see `dualml.model.resnet`; what is left out is the model's own."""
 
     width: Size | None = None
     blocks: Layers | None = None

@@ -82,7 +82,7 @@ class Plan:
         """Initial weights of the experiment's model, or of an arm's."""
         own = arm.variant if arm is not None and arm.variant in self.models else ""
         spec, place = (self.models[own], f"{own}/") if own else (self.spec, "")
-        return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.parameters()}
+        return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.tensors()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
         return self.order[f"seed{seed}/pool{arm.samples}"]

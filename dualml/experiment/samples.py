@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data import Dataset, normalised
+from dualml.data import normalised
 from dualml.data.partial import is_left_out, leave_out, load_partly, read_bytes, take
+from dualml.data.registry import Constant
 from dualml.experiment.plan import Plan
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Normalised float32 images (N, 1, H, W) and int64 labels (N,) for training and evaluation; of
+    """Normalised float32 images (N, C, H, W) and int64 labels (N,) for training and evaluation; of
     a text int32 tokens (N, T) and the int64 token after each, of labelled sentences int64 (N,).
 
     ``monitor`` are the indices of the training samples on which training accuracy is measured;
@@ -99,14 +100,15 @@ def samples_of(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samp
         return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
     # All samples in their own order need no copy: the largest array of a trial stays the only one.
     images = data.train_x if len(train) == len(data.train_x) else take(data.train_x, train)
-    x, y = prepare(images, data), take(data.train_y, train)
-    test_x, test_y = prepare(take(data.test_x, test), data), take(data.test_y, test)
+    by = (plan.data["mean"], plan.data["std"])
+    x, y = prepare(images, *by), take(data.train_y, train)
+    test_x, test_y = prepare(take(data.test_x, test), *by), take(data.test_y, test)
     return Samples(x, y, monitor.astype("int64"), test_x, test_y, len(data.classes))
 
 
-def prepare(images: NDArray[Any], data: Dataset) -> NDArray[Any]:
+def prepare(images: NDArray[Any], mean: Constant, std: Constant) -> NDArray[Any]:
     """Normalise images; of those that are left out, only the shape."""
     if not is_left_out(images):
-        return normalised(images, data.mean, data.std)
-    one = normalised(images[:1], data.mean, data.std)
+        return normalised(images, mean, std)
+    one = normalised(images[:1], mean, std)
     return leave_out((len(images), *one.shape[1:]), one.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,11 +12,10 @@ from dualml.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
 from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
 from dualml.errors import UserError, nearest
 from dualml.experiment.arm import RARE, Arm, Seed
-from dualml.experiment.check_models import check_models
+from dualml.experiment.check_models import SIZED, check_models
 from dualml.experiment.models import DecoderSizes as DecoderSizes
 from dualml.experiment.models import Recurrent
 from dualml.model.bert import bert
-from dualml.model.gpt import DECODERS
 from dualml.model.rnn import RECURRENT
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
@@ -30,6 +29,9 @@ class Data(Strict):
     Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample;
     ``labels``: its sentences are classified, in place of one stream of words that goes on.
     ``tokens``: ``characters`` in place of words.
+
+    Of images, ``normalise`` says by which mean and deviation of each channel: those that are
+    ``published`` with the data, or those ``measured`` over the training samples.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Data(Strict):
     length: Annotated[int, Field(ge=1)] = LENGTH
     labels: bool = False
     tokens: Tokens = "words"
+    normalise: Literal["published", "measured"] = "published"
 
     @model_validator(mode="after")
     def _sentences_have_words(self) -> Data:
@@ -188,7 +191,7 @@ class Experiment(Strict):
 
     def sizes_of(self, model: str) -> dict[str, Any]:
         """The sizes of one of its models that were given."""
-        return self.sizes.given if model in DECODERS else {}
+        return self.sizes.given if model in SIZED else {}
 
     def settings_of(self, arm: Arm | None = None) -> dict[str, Any]:
         """What of its model, or of an arm's, was set: arguments of `dualml.model.zoo.model`."""
@@ -239,7 +242,7 @@ class Experiment(Strict):
                 del table[key]
         if self.epochs_times == 1:
             del table["epochs_times"]
-        for key in ("validation", "words", "length", "labels", "tokens"):
+        for key in ("validation", "words", "length", "labels", "tokens", "normalise"):
             if getattr(self.data, key) == Data.model_fields[key].default:
                 del table["data"][key]
         return table

@@ -104,7 +104,7 @@ def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory 
     spec = session.plan.spec_of(session.plan.experiment.arms[arm])
     trial = session.folder.trial_folder((arm, backend, seed))
     try:
-        return read_trajectory(trial, backend, spec.parameters())
+        return read_trajectory(trial, backend, spec.tensors())
     except UserError:
         return None
 

@@ -32,6 +32,11 @@ class Layer:
         """Last part of a parameter's name → its shape."""
         return {}
 
+    def buffers(self) -> dict[str, Shape]:
+        """Last part of the name of what it keeps beside its parameters, and no optimizer sees (the
+        running statistics of batch normalisation) → its shape."""
+        return {}
+
     def holder(self, name: str, leaf: str = "weight") -> str:
         """The layer whose name a parameter carries: ``name``, or another that it is shared with."""
         return name

@@ -11,13 +11,20 @@ from dualml.model.base import Layer
 from dualml.model.decoder import RMSNorm
 from dualml.model.layers import Bias, Embedding, LayerNorm, Linear, Position, Recurrent
 from dualml.model.spec import ModelSpec, canonical
+from dualml.model.vision import BatchNorm2d
 from dualml.seeds import generator
 
 
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
     """Canonical name → float32 array of the shape in ``spec``. Every tensor has a generator of its
-    own, made of ``seed``: adding a layer leaves the others as they were."""
-    return {name: initial(spec, seed, name) for name in spec.parameters()}
+    own, made of ``seed``: adding a layer leaves the others as they were. Running means begin at 0,
+    running variances at 1."""
+    return {
+        name: np.full(shape, float(name.endswith("_var")), np.float32)
+        if name in spec.buffers
+        else initial(spec, seed, name)
+        for name, shape in spec.tensors().items()
+    }
 
 
 def initial(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
@@ -57,7 +64,7 @@ def law(
             return draw.normal(0, 0.1, shape)
         case Position():
             return draw.normal(0, 0.02, shape)
-        case LayerNorm() | RMSNorm():
+        case LayerNorm() | RMSNorm() | BatchNorm2d():
             return np.full(shape, 1.0 if leaf == "weight" else 0.0)
         case Bias():
             return np.zeros(shape)  # nothing here knows the fan-in of what it is added to

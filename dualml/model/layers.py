@@ -47,7 +47,8 @@ class Linear(Layer):
 
 @dataclass(frozen=True)
 class Conv2d(Layer):
-    """Cross-correlation, stride 1, zero padding: (C, H, W) → (C', H+2p−k+1, W+2p−k+1).
+    """Cross-correlation with stride s and zero padding p: (C, H, W) →
+    (C', ⌊(H+2p−k)/s⌋+1, ⌊(W+2p−k)/s⌋+1).
 
     ``weight`` (outputs, inputs, kernel, kernel), ``bias`` (outputs,).
     """
@@ -59,6 +60,7 @@ class Conv2d(Layer):
     kernel: int
     padding: int = field(default=0, metadata={"always described": True})
     bias: bool = True
+    stride: int = 1
 
     def parameters(self) -> dict[str, Shape]:
         window = (self.kernel, self.kernel)
@@ -67,8 +69,7 @@ class Conv2d(Layer):
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 3 and shape[0] == self.inputs
         check(fits, f"Conv2d takes ({self.inputs}, H, W)", shape)
-        grow = 2 * self.padding - self.kernel + 1
-        out = (self.outputs, shape[1] + grow, shape[2] + grow)
+        out = (self.outputs, *strided(shape[1:], self.kernel, self.stride, self.padding))
         check(min(out) >= 1, f"Conv2d with kernel {self.kernel} takes larger images", shape)
         return out
 
@@ -100,14 +101,22 @@ class RowBias(Bias):
 
 @dataclass(frozen=True)
 class MaxPool2d(Layer):
-    """Maximum over k×k windows with stride k; a remainder at the border is dropped."""
+    """Maximum over k×k windows with a stride, of images with a border of −∞; a remainder at the
+    right and at the bottom is dropped. ``stride`` 0 is k: windows side by side."""
 
     kernel: int
+    stride: int = 0
+    padding: int = 0
+
+    @property
+    def step(self) -> int:
+        """Pixels between neighbouring windows."""
+        return self.stride or self.kernel
 
     def output_shape(self, shape: Shape) -> Shape:
-        fits = len(shape) == 3 and min(shape[1:]) >= self.kernel
+        fits = len(shape) == 3 and min(shape[1:]) + 2 * self.padding >= self.kernel
         check(fits, f"MaxPool2d takes (C, H, W) of {self.kernel} and more", shape)
-        return (shape[0], shape[1] // self.kernel, shape[2] // self.kernel)
+        return (shape[0], *strided(shape[1:], self.kernel, self.step, self.padding))
 
 
 @dataclass(frozen=True)
@@ -279,6 +288,17 @@ class Merge(Layer):
     """Its end: the value kept last is added (He et al. 2016, "Deep Residual Learning", eq. 1)."""
 
     way: ClassVar[Way] = Way.PROMOTE
+
+
+@dataclass(frozen=True)
+class Swap(Layer):
+    """Exchange the value that goes on and the one kept last: between `Branch` and `Merge`, the
+    layers behind it are those of the shortcut."""
+
+
+def strided(size: Shape, kernel: int, stride: int, padding: int) -> Shape:
+    """Height and width of what windows with a stride give."""
+    return tuple((side + 2 * padding - kernel) // stride + 1 for side in size)
 
 
 LAYERS: dict[str, type[Layer]] = {

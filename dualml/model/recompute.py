@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dualml.errors import UserError, nearest
 from dualml.model.base import Layer
 from dualml.model.decoder import GroupedAttention
-from dualml.model.layers import Attention, Branch, Dropout, Merge
+from dualml.model.layers import Attention, Branch, Dropout, Merge, Swap
 from dualml.model.spec import ModelSpec
 
 SETTINGS = ("none", "selective", "full")
@@ -149,6 +149,8 @@ def takes(layers: Sequence[tuple[str, Layer]]) -> int:
     for _, layer in layers:
         if isinstance(layer, Branch):
             there += 1
+        elif isinstance(layer, Swap) and there == 1:
+            needed, there = needed + 1, 2
         elif isinstance(layer, Merge):
             there -= 1
             if not there:  # what it adds was kept before the first of them

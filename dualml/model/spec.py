@@ -11,7 +11,7 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.model.base import Layer, Shape
-from dualml.model.layers import LAYERS, Branch, Dropout, Embedding, Merge
+from dualml.model.layers import LAYERS, Branch, Dropout, Embedding, Merge, Swap
 
 
 def canonical(name: str, layer: Layer) -> dict[str, str]:
@@ -48,6 +48,10 @@ def stacks(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[
 def _after(layer: Layer, stack: list[Shape]) -> list[Shape]:
     if isinstance(layer, Branch):
         return [*stack, stack[-1]]
+    if isinstance(layer, Swap):
+        if len(stack) < 2:
+            raise UserError("Swap has no Branch before it")
+        return [*stack[:-2], stack[-1], stack[-2]]
     if not isinstance(layer, Merge):
         return [*stack[:-1], layer.output_shape(stack[-1])]
     if len(stack) < 2:
@@ -55,6 +59,13 @@ def _after(layer: Layer, stack: list[Shape]) -> list[Shape]:
     if stack[-1] != stack[-2]:
         raise UserError(f"Merge adds equal shapes; received {stack[-2]} and {stack[-1]}")
     return stack[:-1]
+
+
+def buffers(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
+    """Canonical name of what layers keep beside their parameters → shape, in layer order."""
+    return {
+        f"{name}.{leaf}": shape for name, layer in layers for leaf, shape in layer.buffers().items()
+    }
 
 
 LOSSES = ("cross_entropy", "mse")
@@ -159,6 +170,20 @@ class ModelSpec:
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Canonical parameter name → shape, in layer order."""
         return parameters(self.layers)
+
+    @cached_property  # asked for in every step
+    def buffers(self) -> dict[str, tuple[int, ...]]:
+        """Canonical name of the running statistics of batch normalisation → shape; no optimizer
+        changes them, and they are saved with the weights."""
+        return buffers(self.layers)
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """All that a trained model is made of: canonical name of a parameter or buffer → shape; of
+        each layer its parameters first."""
+        both: dict[str, tuple[int, ...]] = {}
+        for item in self.layers:
+            both |= parameters([item]) | buffers([item])
+        return both
 
     def describe(self) -> dict[str, Any]:
         """JSON form; `ModelSpec.restore` reads it back."""

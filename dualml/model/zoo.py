@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from dualml.errors import UserError, nearest
-from dualml.model.base import Layer
+from dualml.model.base import Layer, Shape
 from dualml.model.bert import bert
 from dualml.model.gpt import DECODERS, gpt, gpt_llama
 from dualml.model.layers import (
@@ -28,80 +29,86 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
+from dualml.model.resnet import RESNETS
 from dualml.model.rnn import RECURRENT, rnn_lm, rnn_lm_dropout
 from dualml.model.spec import ModelSpec
 
+#: Of a grey image of handwriting.
+GREY = (1, 28, 28)
 
-def lenet() -> ModelSpec:
-    """The course's LeNet for 28×28 grey images and ten classes: 51,902 parameters.
+
+def lenet(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
+    """The course's LeNet; for 28×28 grey images and ten classes it has 51,902 parameters.
 
     Source: LeCun et al. 1998, "Gradient-based learning applied to document recognition", sec. II.B,
     with ReLU, max pooling and one hidden linear layer instead of two.
     """
+    flat = 16 * math.prod((side // 2 - 4) // 2 for side in shape[1:])
     return ModelSpec(
         "lenet",
-        (1, 28, 28),
+        shape,
         (
-            ("conv1", Conv2d(1, 6, 5, padding=2)),
+            ("conv1", Conv2d(shape[0], 6, 5, padding=2)),
             ("relu1", ReLU()),
             ("pool1", MaxPool2d(2)),
             ("conv2", Conv2d(6, 16, 5)),
             ("relu2", ReLU()),
             ("pool2", MaxPool2d(2)),
             ("flatten", Flatten()),
-            ("fc1", Linear(400, 120)),
+            ("fc1", Linear(flat, 120)),
             ("relu3", ReLU()),
-            ("fc2", Linear(120, 10)),
+            ("fc2", Linear(120, classes)),
         ),
     )
 
 
-def _tanh_mlp(name: str, *widths: int) -> ModelSpec:
+def _tanh_mlp(name: str, shape: Shape, classes: int, *widths: int) -> ModelSpec:
     layers: list[tuple[str, Layer]] = [("flatten", Flatten())]
-    sizes = (784, *widths)
+    sizes = (math.prod(shape), *widths)
     for number, (before, after) in enumerate(itertools.pairwise(sizes), start=1):
         layers += [(f"fc{number}", Linear(before, after)), (f"tanh{number}", Tanh())]
-    layers.append((f"fc{len(sizes)}", Linear(sizes[-1], 10)))
-    return ModelSpec(name, (1, 28, 28), tuple(layers))
+    layers.append((f"fc{len(sizes)}", Linear(sizes[-1], classes)))
+    return ModelSpec(name, shape, tuple(layers))
 
 
-def mlp() -> ModelSpec:
+def mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
     """Two hidden layers with tanh: 784 → 256 → 128 → 10."""
-    return _tanh_mlp("mlp", 256, 128)
+    return _tanh_mlp("mlp", shape, classes, 256, 128)
 
 
-def wide_mlp() -> ModelSpec:
+def wide_mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
     """The same with 784 → 1024 → 1024 → 10: layers worth sharing, 1,863,690 parameters."""
-    return _tanh_mlp("wide_mlp", 1024, 1024)
+    return _tanh_mlp("wide_mlp", shape, classes, 1024, 1024)
 
 
-def deep_mlp() -> ModelSpec:
+def deep_mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
     """Six hidden layers of 512: 1,720,330 parameters.
 
     Cut at ``fc4``, both halves compute as much: the first one needs no gradient of its input, of
     784 pixels, which makes up for its wider first layer.
     """
-    return _tanh_mlp("deep_mlp", *[512] * 6)
+    return _tanh_mlp("deep_mlp", shape, classes, *[512] * 6)
 
 
-def softmax() -> ModelSpec:
+def softmax(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
     """Softmax regression: one linear layer, a convex problem."""
-    return ModelSpec("softmax", (1, 28, 28), (("flatten", Flatten()), ("fc", Linear(784, 10))))
+    layers = (("flatten", Flatten()), ("fc", Linear(math.prod(shape), classes)))
+    return ModelSpec("softmax", shape, layers)
 
 
-def vit() -> ModelSpec:
-    """A transformer that reads an image as 28 rows: one block of four heads, 37,898 parameters.
+def vit(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
+    """A transformer that reads a grey image as its rows: one block of four heads.
 
     Source: Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words", eq. 1-4, with rows in place of
     patches, ReLU, and the mean of all positions in place of the class token.
     """
     return ModelSpec(
         "vit",
-        (1, 28, 28),
+        shape,
         (
             ("rows", Rows()),
-            ("embed", Linear(28, 64)),
-            ("position", Position(28, 64)),
+            ("embed", Linear(shape[2], 64)),
+            ("position", Position(shape[1], 64)),
             ("branch1", Branch()),
             ("ln1", LayerNorm(64)),
             ("qkv", Linear(64, 192)),
@@ -116,7 +123,7 @@ def vit() -> ModelSpec:
             ("merge2", Merge()),
             ("ln3", LayerNorm(64)),
             ("pool", MeanPool()),
-            ("head", Linear(64, 10)),
+            ("head", Linear(64, classes)),
         ),
     )
 
@@ -155,8 +162,8 @@ def text_classifier(words: int = 2000, length: int = 32, classes: int = 6) -> Mo
     return ModelSpec("text_classifier", (length,), tuple(layers))
 
 
-#: Models of 28×28 images.
-ZOO: dict[str, Callable[[], ModelSpec]] = {
+#: Models of images, from their shape and the number of classes.
+ZOO: dict[str, Callable[..., ModelSpec]] = {
     make.__name__: make for make in (lenet, mlp, softmax, wide_mlp, deep_mlp, vit)
 }
 #: Models of text, from the number of words and the tokens of a sample.
@@ -176,25 +183,35 @@ def model(
     classes: int | None = None,
     sizes: Mapping[str, Any] | None = None,
     recurrent: Mapping[str, Any] | None = None,
+    shape: Shape | None = None,
 ) -> ModelSpec:
     """A model of the zoo by name.
 
     Args:
         name: ``lenet``, ``mlp``, …
         words, length: of the data; for a model of text alone.
-        classes: for a model that classifies sentences.
-        sizes: for a decoder, those that are not its own: fields of `dualml.model.gpt.Sizes`.
+        classes: for a model that classifies sentences or images.
+        sizes: for a decoder, those that are not its own: fields of `dualml.model.gpt.Sizes`; for a
+            residual network its ``width``.
         recurrent: for a recurrent model, alike: fields of `dualml.model.rnn.Settings`.
+        shape: of an image, (C, H, W); for a model of images.
 
     Raises:
         UserError: unknown name, or a size for a model that has none.
     """
-    options = {"words": words, "length": length, "classes": classes}
+    options = {"words": words, "length": length, "classes": classes, "shape": shape}
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
     if recurrent:
         if name not in RECURRENT:
             raise UserError(f"recurrent is of {' and '.join(RECURRENT)}; received model {name!r}")
         return rnn_lm(**given, settings=replace(RECURRENT[name], **recurrent), name=name)
+    if name in RESNETS:
+        check_for_images(name, given)
+        if set(sizes or {}) - {"width"}:
+            raise UserError(
+                f"of sizes, model {name!r} has width alone; received {dict(sizes or {})}"
+            )
+        return RESNETS[name](**given, **(sizes or {}))
     if sizes:
         if name not in DECODERS:
             raise UserError(f"sizes are of {' and '.join(DECODERS)}; model {name!r} has its own")
@@ -205,7 +222,17 @@ def model(
     if name in TEXT_ZOO:
         return TEXT_ZOO[name](**given)
     if name not in ZOO:
-        raise UserError(f"unknown model {name!r}{nearest(name, [*ZOO, *TEXT_ZOO, *CLASSIFIERS])}")
-    if given:
-        raise UserError(f"model {name!r} takes images; {' and '.join(given)} are of text")
-    return ZOO[name]()
+        raise UserError(f"unknown model {name!r}{nearest(name, known())}")
+    check_for_images(name, given)
+    return ZOO[name](**given)
+
+
+def known() -> list[str]:
+    """Names of all models."""
+    return [*ZOO, *RESNETS, *TEXT_ZOO, *CLASSIFIERS]
+
+
+def check_for_images(name: str, given: Mapping[str, Any]) -> None:
+    """Raises `UserError` for sizes of a text."""
+    if text := [key for key in given if key in ("words", "length")]:
+        raise UserError(f"model {name!r} takes images; {' and '.join(text)} are of text")

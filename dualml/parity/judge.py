@@ -43,7 +43,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
         restore(plan_folder(folder), run.plan_hash)
     experiment, trials = run.protocol(folder), run.by_key()
     specs = {"": plan.model, **plan.models}
-    shapes = {name: spec.parameters() for name, spec in specs.items()}
+    shapes = {name: spec.tensors() for name, spec in specs.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
     backends = list(dict.fromkeys(trial.backend for trial in run.trials))
     # The frameworks before the referee, so that pairs read torch–mindspore, torch–numpy, …
@@ -136,7 +136,7 @@ def serial(
         if (alone := against(name, contrast)) is None:
             continue
         samples = min(arm.samples or run.data.train, run.data.train)
-        why = inexact(arm, samples)
+        why = inexact(arm, samples, specs.get(arm.model, specs[""]))
         others = read.get((alone, seed), {})
         for backend in sorted(b for a, b in apart if a == name and (a, b, seed) in trials):
             pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}

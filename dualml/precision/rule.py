@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dualml.model.base import Layer, Way
-from dualml.model.layers import Branch, Merge
+from dualml.model.layers import Branch, Merge, Swap
 from dualml.model.spec import parameters
 
 #: Of the values that the layers of a model hand on, the top last: which are of the lower type.
@@ -56,6 +56,8 @@ def through(layer: Layer, stack: Stack) -> Stack:
         return (*stack, top)
     if isinstance(layer, Merge):
         return (*kept[:-1], top and kept[-1])
+    if isinstance(layer, Swap):
+        return (*kept[:-1], top, kept[-1])
     return (*kept, layer.way is Way.PRODUCT or (top and layer.way is Way.SAME))
 
 

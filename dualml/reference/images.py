@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from dualml.model.layers import Conv2d, MaxPool2d
-from dualml.reference.types import Array, Params
+from dualml.model.layers import Conv2d, MaxPool2d, strided
+from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
+from dualml.reference.types import LEARNING, Array, Params
 
 #: Numbers in the windows of a strip: 1 MB, what the cache of a core holds.
 WINDOWS = 2**17
+#: Of (B, C, H, W), all but the channels.
+AXES = (0, 2, 3)
 
 
 def batch_last(x_BCHW: Array) -> Array:
@@ -28,20 +31,21 @@ def batch_last(x_BCHW: Array) -> Array:
 
 def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     """First and last row (exclusive) of the output for an image of this shape, few at a time."""
-    channels, height, width, b = shape_CHWB
-    k = layer.kernel
-    step = max(1, WINDOWS // (channels * k * k * (width - k + 1) * b))
-    for first in range(0, height - k + 1, step):
-        yield first, min(first + step, height - k + 1)
+    channels, *size, b = shape_CHWB
+    height, width = strided((size[0], size[1]), layer.kernel, layer.stride, 0)
+    step = max(1, WINDOWS // (channels * layer.kernel**2 * width * b))
+    for first in range(0, height, step):
+        yield first, min(first + step, height)
 
 
 def windows(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
     """What each place of the kernel sees for these rows of the output: (CKK, PB)."""
-    k = layer.kernel
-    seen: Any = x_CHWB[:, first : last + k - 1]
-    size = (last - first, x_CHWB.shape[2] - k + 1)
+    k, s = layer.kernel, layer.stride
+    width = (x_CHWB.shape[2] - k) // s + 1
+    size = (s * (last - first - 1) + 1, s * (width - 1) + 1)
+    seen: Any = x_CHWB[:, s * first : s * first + size[0] + k - 1, : size[1] + k - 1]
     places = sliding_window_view(seen, size, axis=(1, 2))  # type: ignore[call-overload]  # C K K B H' W'
-    flat: Array = np.moveaxis(places, 3, -1).reshape(layer.inputs * k * k, -1)
+    flat: Array = np.moveaxis(places[..., ::s, ::s], 3, -1).reshape(layer.inputs * k * k, -1)
     return flat
 
 
@@ -50,7 +54,7 @@ def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, A
     side, k = (layer.padding, layer.padding), layer.kernel
     padded = np.pad(np.moveaxis(x_BCHW, 0, -1), ((0, 0), side, side, (0, 0)))
     _, height, width, b = padded.shape
-    y = np.empty((layer.outputs, height - k + 1, width - k + 1, b))
+    y = np.empty((layer.outputs, *strided((height, width), k, layer.stride, 0), b))
     weight = params["weight"].reshape(layer.outputs, -1)
     bias = params["bias"][:, None, None, None] if layer.bias else 0.0
     for first, last in strips(layer, padded.shape):
@@ -76,7 +80,7 @@ def conv_backward(
 ) -> tuple[Array, Params]:
     """Each pixel of the output spreads over its window, one place of the kernel at a time."""
     channels, height, width, _ = padded.shape
-    k, p = layer.kernel, layer.padding
+    k, s, p = layer.kernel, layer.stride, layer.padding
     dy, weight = batch_last(dy_BOHW), params["weight"].reshape(layer.outputs, -1)
     dx = np.zeros(padded.shape)
     for first, last in strips(layer, padded.shape):
@@ -85,20 +89,24 @@ def conv_backward(
         spread = spread.reshape(channels, k, k, *strip.shape[1:])
         for i in range(k):
             for j in range(k):
-                dx[:, first + i : last + i, j : j + width - k + 1] += spread[:, i, j]
+                rows = slice(s * first + i, s * (last - 1) + i + 1, s)
+                columns = slice(j, j + s * (strip.shape[2] - 1) + 1, s)
+                dx[:, rows, columns] += spread[:, i, j]
     inner = dx[:, p : height - p, p : width - p]
     return np.moveaxis(inner, -1, 0), conv_gradients(layer, dy_BOHW, padded)
 
 
 def cells(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
-    """Views of the first, second, … pixel of every square, row by row."""
-    k = layer.kernel
-    h, w = (side // k * k for side in x_CHWB.shape[1:3])
-    return [x_CHWB[:, i:h:k, j:w:k] for i in range(k) for j in range(k)]
+    """Views of the first, second, … pixel of every window, row by row."""
+    k, s = layer.kernel, layer.step
+    h, w = (s * (side - 1) + 1 for side in strided((x_CHWB.shape[1], x_CHWB.shape[2]), k, s, 0))
+    return [x_CHWB[:, i : i + h : s, j : j + w : s] for i in range(k) for j in range(k)]
 
 
 def pool_forward(layer: MaxPool2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
-    x = batch_last(x_BCHW)
+    x, p = batch_last(x_BCHW), layer.padding
+    if p:
+        x = np.pad(x, ((0, 0), (p, p), (p, p), (0, 0)), constant_values=-np.inf)
     y: Array = reduce(np.maximum, cells(layer, x))
     return np.moveaxis(y, -1, 0), (x, y)
 
@@ -111,6 +119,51 @@ def pool_backward(
     dy, dx, waiting = batch_last(dy_BCHW), np.zeros_like(x), np.ones_like(y, bool)
     for value, place in zip(cells(layer, x), cells(layer, dx), strict=True):
         best = ~(value < y) & waiting  # so written that what is no number passes on, too
-        np.multiply(dy, best, out=place)
+        place += dy * best  # a pixel may be the largest of several windows
         waiting ^= best
-    return np.moveaxis(dx, -1, 0), {}
+    _, height, width, _ = dx.shape
+    p = layer.padding
+    return np.moveaxis(dx[:, p : height - p, p : width - p], -1, 0), {}
+
+
+def norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
+    """Batch normalisation; where ``params`` say LEARNING, by the statistics of the batch, towards
+    which the running ones are moved in their place."""
+    mean, variance = params["running_mean"], params["running_var"]
+    if params[LEARNING]:
+        count = x_BCHW.size // layer.channels
+        average, spread = x_BCHW.mean(axis=AXES), x_BCHW.var(axis=AXES)
+        for running, now in ((mean, average), (variance, spread * (count / (count - 1)))):
+            running += layer.momentum * (now - running)
+        mean, variance = average, spread
+    scale = 1 / np.sqrt(variance + layer.eps)
+    normal = (x_BCHW - channels(mean)) * channels(scale)
+    y = normal * channels(params["weight"]) + channels(params["bias"])
+    return y, (normal, scale)
+
+
+def norm_backward(
+    layer: BatchNorm2d, dy_BCHW: Array, cache: Any, params: Params
+) -> tuple[Array, Params]:
+    """Of what training computes: the statistics depend on the batch, too."""
+    normal, scale = cache
+    grads = {"weight": (dy_BCHW * normal).sum(axis=AXES), "bias": dy_BCHW.sum(axis=AXES)}
+    count = dy_BCHW.size // layer.channels
+    mean = channels(grads["bias"] / count) + normal * channels(grads["weight"] / count)
+    return (dy_BCHW - mean) * channels(params["weight"] * scale), grads
+
+
+def channels(x_C: Array) -> Array:
+    """One number per channel against (B, C, H, W)."""
+    return x_C[:, None, None]
+
+
+def average_forward(layer: GlobalAvgPool2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
+    return x_BCHW.mean(axis=(2, 3)), x_BCHW.shape
+
+
+def average_backward(
+    layer: GlobalAvgPool2d, dy_BC: Array, shape: Any, params: Params
+) -> tuple[Array, Params]:
+    spread = dy_BC[:, :, None, None] / (shape[2] * shape[3])
+    return np.broadcast_to(spread, shape), {}

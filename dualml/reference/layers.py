@@ -36,6 +36,8 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
+from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
+from dualml.reference import images
 from dualml.reference.decoder import (
     grouped_backward,
     grouped_forward,
@@ -169,6 +171,8 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     RMSNorm: (rms_forward, rms_backward),
     SwiGLU: (swiglu_forward, swiglu_backward),
     GroupedAttention: (grouped_forward, grouped_backward),
+    BatchNorm2d: (images.norm_forward, images.norm_backward),
+    GlobalAvgPool2d: (images.average_forward, images.average_backward),
 }
 
 #: Of the parameters alone: for a layer whose input nobody differentiates by.

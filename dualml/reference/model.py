@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer, Way
-from dualml.model.layers import PADDING, Branch, Dropout, Merge
+from dualml.model.layers import PADDING, Branch, Dropout, Merge, Swap
 from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical
 from dualml.model.streams import carries
@@ -19,7 +19,7 @@ from dualml.precision import FULL, Held, Precision, Stack, holding, through
 from dualml.precision import rounded as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
-from dualml.reference.types import HERE, STATE, Array, Params, copies
+from dualml.reference.types import HERE, LEARNING, STATE, Array, Params, copies
 
 Values = tuple[Array, ...]
 Rounding = Callable[[NDArray[Any]], Array]
@@ -75,11 +75,13 @@ def forward(
     lower: Rounding | None = None,
     before: Stack = (False,),
     again: Sequence[Stretch] = (),
+    learning: bool = False,
 ) -> tuple[Values, Tape]:
     """The stack after any consecutive layers of a model, and the tape for `backward`.
 
     Args:
-        params: canonical name → array; others than those of these layers may be among them.
+        params: canonical name → array, of parameters and buffers; others than those of these layers
+            may be among them.
         values: the stack before them, the top last; each (B, …).
         masks: of the Dropout layers and, among them, the states that stateful layers begin with, in
             order; without them Dropout is the identity, and states are zeros.
@@ -87,6 +89,8 @@ def forward(
         lower: rounds to the type of `dualml.precision`.
         before: which of ``values`` are of that type.
         again: all of the layers, where some are computed again.
+        learning: whether batch normalisation takes the batch's statistics, and moves the running
+            ones in ``params``.
     """
     if again:
         return in_stretches(layers, params, values, masks, here, lower, before, again)
@@ -101,6 +105,8 @@ def forward(
             kept.append(x)
         elif isinstance(layer, Merge):
             x = kept.pop() + x
+        elif isinstance(layer, Swap):
+            kept[-1], x = x, kept[-1]
         elif isinstance(layer, Dropout):
             cache = next(waiting) if masks else 1.0
             cache = lower(cache) if lower and held.before else cache
@@ -114,6 +120,9 @@ def forward(
             if layer.padded:
                 assert here is not None, f"{name} has to know which positions hold a token"
                 given[HERE] = here
+            if layer.buffers():
+                given |= {leaf: params[f"{name}.{leaf}"] for leaf in layer.buffers()}
+                given[LEARNING] = np.array(learning)
             x, cache = PAIRS[type(layer)][0](layer, x, given)
         if lower and held.after:
             whole, x = x, lower(x)
@@ -165,6 +174,8 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
             flow = flow + kept.pop()
         elif isinstance(layer, Merge):
             kept.append(lower(flow) if lower and held.branch else flow)
+        elif isinstance(layer, Swap):
+            kept[-1], flow = flow, kept[-1]
         elif isinstance(layer, Dropout):
             flow = flow * cache
         else:
@@ -265,7 +276,8 @@ class Model:
         recompute: Groups = (),
     ) -> None:
         self.spec, self.again = spec, stretches(spec.layers, recompute)
-        self.weights: Params = copies(weights)
+        self.weights: Params = copies({name: weights[name] for name in spec.parameters()})
+        self.buffers: Params = copies({name: weights[name] for name in spec.buffers})
         #: What stateful layers ended the last batch with.
         self.ended: Params = {}
         self.lower, self.overflowing = rounding(precision)
@@ -275,18 +287,24 @@ class Model:
         return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
 
     def forward(
-        self, x: NDArray[Any], masks: Sequence[NDArray[Any]] = (), again: Sequence[Stretch] = ()
+        self,
+        x: NDArray[Any],
+        masks: Sequence[NDArray[Any]] = (),
+        again: Sequence[Stretch] = (),
+        learning: bool = False,
     ) -> tuple[Array, Tape]:
         """Logits, and the tape that they leave.
 
         Args:
             masks: of the Dropout layers, in order; without them Dropout is the identity.
             again: all of the layers, where some are computed again.
+            learning: whether running statistics move.
         """
         x, layers = self.inputs(x), self.spec.layers
         given = (x,), masks, present(self.spec, x), self.lower
+        arrays = {**self.weights, **self.buffers}
         with self.overflowing():
-            (logits,), tape = forward(layers, self.weights, *given, again=again)
+            (logits,), tape = forward(layers, arrays, *given, again=again, learning=learning)
         return logits, tape
 
     def loss_and_gradients(
@@ -299,7 +317,7 @@ class Model:
     ) -> tuple[float, Params]:
         """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
         gradient of every parameter, of ``scale`` times the loss."""
-        logits, tape = self.forward(x, masks, self.again)
+        logits, tape = self.forward(x, masks, self.again, learning=True)
         self.ended = ended(tape)
         with self.overflowing():
             value, flow = LOSSES[loss](logits, y)

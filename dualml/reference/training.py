@@ -96,12 +96,14 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
             part = batch[: self.recipe.chunk]
             drawn = self.drawn(part)
             x = self.model.inputs(self.given(part)[0])
-            _, tape = self.model.forward(x, drawn, self.model.again)
+            with self.preserving_statistics():
+                _, tape = self.model.forward(x, drawn, self.model.again, learning=True)
             activations = taped(tape, but=[x, *self.model.weights.values()])
         return Memory(weights, weights, nbytes(self._state), activations)
 
     def trace(self, batch: Array, probe: Array) -> Trace:
-        loss, grads = self.gradient(batch)
+        with self.preserving_statistics():
+            loss, grads = self.gradient(batch)
         return Trace(*self.look(batch, probe), loss=loss, gradients=self.unscaled(grads))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
@@ -118,14 +120,23 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=-1)
 
     def weights(self) -> Arrays:
-        return copies(self.model.weights)
+        both = {**self.model.weights, **self.model.buffers}
+        return copies({name: both[name] for name in self.recipe.spec.tensors()})
+
+    def running_statistics(self) -> Arrays:
+        return copies(self.model.buffers)
+
+    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        self.model.buffers = copies(statistics)
 
     def state(self) -> dict[str, Arrays]:
         own = {slot: copies(named) for slot, named in self._state.items()} | self.scaling()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        self.model.weights = copies(weights)
+        spec = self.recipe.spec
+        self.model.weights = copies({name: weights[name] for name in spec.parameters()})
+        self.load_running_statistics({name: weights[name] for name in spec.buffers})
         own = self.rescale(state if self.hidden is None else self.hidden.load(state))
         self._state = {slot: copies(named) for slot, named in own.items()}
         self.now = step

@@ -14,6 +14,8 @@ Params = dict[str, Array]
 HERE = "here"
 #: Beside those of a recurrent layer: the state that the samples begin with, (B, S, H).
 STATE = "state"
+#: Beside the parameters and buffers of a layer with running statistics: whether it is trained.
+LEARNING = "learning"
 
 
 def copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

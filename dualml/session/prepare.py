@@ -23,7 +23,7 @@ from dualml.words import Words
 
 #: Options that make no sense with --resume.
 REFUSED = (
-    *("set", "arm", "seed", "data", "quick", "out", "backend", "device", "threads"),
+    *("set", "arm", "seed", "data", "model", "quick", "out", "backend", "device", "threads"),
     *("rendezvous", "check"),
 )
 #: Makes a backend on a device.
@@ -52,6 +52,7 @@ class Request:
     arms: Sequence[str] = ()
     seeds: Sequence[int] = ()
     data: str | None = None
+    model: str | None = None
     device: str | None = None
     threads: int | None = None
     quick: bool = False
@@ -91,6 +92,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
         arms=request.arms,
         seeds=request.seeds,
         data=request.data,
+        model=request.model,
         quick=request.quick,
         world_size=request.world_size,
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.backend import Backend, Recipe, Segment, Staging, backends
 from dualml.model import initial_weights, model
-from dualml.model.layers import Branch, Merge
+from dualml.model.layers import Branch, Merge, Swap
 from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
 
@@ -27,7 +27,9 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
     x: Any = draw.normal(size=shape).astype(np.float32)
     if spec.tokens:
         x = draw.integers(0, 2, shape).astype(np.int32)
-    layers = [(n, layer) for n, layer in spec.layers if not isinstance(layer, Branch | Merge)]
+    layers = [
+        (n, layer) for n, layer in spec.layers if not isinstance(layer, Branch | Merge | Swap)
+    ]
     weights, y = initial_weights(spec, 0), np.zeros(batch, np.int64)
     recipe = Recipe(spec=spec, weights=weights, rule=SGD(lr=1.0), x=x, y=y, updates=1)
     segments = [Segment(((name, layer),), 1, {}) for name, layer in layers]

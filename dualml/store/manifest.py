@@ -250,8 +250,8 @@ class DataRecord(Record):
     train: Count
     validation: Count = 0
     test: Count
-    mean: Number = 0.0
-    std: Number = 1.0
+    mean: Number | list[Number] = 0.0
+    std: Number | list[Number] = 1.0
     kind: str = "images"
     words: Count = 0
     length: Count = 0

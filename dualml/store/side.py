@@ -48,12 +48,12 @@ class Side:
         arm, _, seed = key
         model = self.experiment.arms[arm].variant
         place = f"seed{seed}/{model}/" if model in self.plan.models else f"seed{seed}/"
-        names = self.spec(arm).parameters()
+        names = self.spec(arm).tensors()
         return sha256(canonical({name: self.starts.get(place + name, "") for name in names}))
 
     def trajectory(self, key: Key) -> Trajectory:
         """Raises `UserError` for a trial with a file that is missing or damaged."""
-        shapes = self.spec(key[0]).parameters()
+        shapes = self.spec(key[0]).tensors()
         shapes = folded_shapes(shapes) if self.folded else shapes
         return read_trajectory(trial_folder(self.folder, key), key[1], shapes)
 

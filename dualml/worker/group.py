@@ -71,7 +71,7 @@ class Group(Sharing):
         if isinstance(self.parallel, LocalSGD | Asynchronous):
             return []
         # One random projection of each rank's weights: as far apart as they are, in one number.
-        flat = np.concatenate([w.ravel() for w in self.training.weights().values()])
+        flat = np.concatenate([w.ravel() for w in self.training.learned().values()])
         signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
         own = self.comm.tensor(np.array([flat @ signs, np.linalg.norm(flat.astype(np.float64))]))
         rows = [self.comm.numpy(x) for x in self.comm.all_gather(own)]
@@ -105,7 +105,7 @@ class Group(Sharing):
     def copies(self) -> Copies | None:
         if isinstance(self.parallel, Zero):
             return Copies(self.parallel.training.own_copies())
-        weights = self.training.weights()
+        weights = self.training.learned()
         if self.promise == "neighbours":
             return Copies({f"{name} of rank {self.rank}": w for name, w in weights.items()})
         if not isinstance(self.parallel, Asynchronous):
@@ -150,10 +150,30 @@ class Group(Sharing):
         own = self.parallel.pieces.parameters() if mean is not None else []
         if mean is not None:
             self.parallel.pieces.assign(mean)
-        yield
+        with self.parallel.preserving_statistics():
+            self.share_statistics()
+            yield
         if mean is not None:
             self.parallel.pieces.assign(own)
         self.comm.barrier()  # nobody's waiting for the evaluation counts as part of an update
+
+    def share_statistics(self) -> None:
+        """Give all ranks one set of running statistics: those of rank 0, as in
+        `DistributedDataParallel`; where parameters are averaged, the mean of all ranks'."""
+        statistics = self.parallel.running_statistics()
+        if not statistics:
+            return
+        flat = np.concatenate([x.ravel() for x in statistics.values()])
+        ranks = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(flat))]
+        local = isinstance(self.parallel, LocalSGD)
+        shared = np.mean(ranks, axis=0) if local else ranks[0]
+        parts = np.split(shared, np.cumsum([x.size for x in statistics.values()])[:-1])
+        self.parallel.load_running_statistics(
+            {
+                name: part.reshape(x.shape).astype(x.dtype)
+                for (name, x), part in zip(statistics.items(), parts, strict=True)
+            }
+        )
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
@@ -168,6 +188,7 @@ class Group(Sharing):
         mean = self.parallel.consensus()
         if mean is not None:
             self.parallel.pieces.assign(mean)
+        self.share_statistics()
         TIMES.write(self.folder, self.rank, self.parallel.times.columns())
         if isinstance(self.parallel, Asynchronous) and self.rank == 0:
             self.staleness = {"staleness": staleness(self.parallel.served, self.size)}

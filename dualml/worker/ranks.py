@@ -205,7 +205,7 @@ class Several(Alone):
     def copies(self) -> Copies | None:
         """Copy the weights that this rank holds after the last update; None where, just now, none
         must be equal. All ranks call it."""
-        return Copies(self.training.weights())
+        return Copies(self.training.learned())
 
     def closed_sent(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int

@@ -178,5 +178,6 @@ class Setup:
         return training
 
     def restart(self, weights: dict[str, NDArray[Any]]) -> None:
-        fresh = self.rule.init({name: w.astype(np.float64) for name, w in weights.items()})
+        names = self.spec.parameters()
+        fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
         self.training.load(weights, fresh, 0)

@@ -201,7 +201,7 @@ class Trial(Setup):
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
                 if not moved and stop > self.scaling().get("skipped", 0):
-                    now, moved = self.training.weights(), True
+                    now, moved = self.training.learned(), True
                     check_moved(self.arm_name, self.rule, self.initial, now, stop)
                 if agreement is not None:
                     with self.spending("trace"):

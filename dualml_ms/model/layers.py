@@ -10,11 +10,12 @@ from mindspore import nn
 
 from dualml.model import decoder as of_decoders
 from dualml.model import layers as spec
-from dualml_ms.model import decoder, modules, recurrent
+from dualml.model import vision
+from dualml_ms.model import decoder, images, modules, recurrent
 
 
 def realise(layer: spec.Layer) -> nn.Cell:
-    """The cell for one layer spec; `Branch`, `Merge` and `Dropout` are `network.Part`'s.
+    """The cell for one layer spec; `Branch`, `Merge`, `Swap` and `Dropout` are `network.Part`'s.
     It also makes one parameter of what several layers share.
 
     Raises:
@@ -23,14 +24,17 @@ def realise(layer: spec.Layer) -> nn.Cell:
     match layer:
         case spec.Linear(inputs, outputs, bias):
             return nn.Dense(inputs, outputs, has_bias=bias)
-        case spec.Conv2d(inputs, outputs, kernel, padding, bias):
-            return nn.Conv2d(
-                inputs, outputs, kernel, stride=1, pad_mode="pad", padding=padding, has_bias=bias
-            )
+        case spec.Conv2d(inputs, outputs, kernel, padding, bias, stride):
+            options = {"pad_mode": "pad", "padding": padding, "has_bias": bias}
+            return nn.Conv2d(inputs, outputs, kernel, stride, **options)
         case spec.Bias(size):
             return modules.Bias(size)
-        case spec.MaxPool2d(kernel):
-            return modules.MaxPool2d(kernel)
+        case spec.MaxPool2d(kernel, _, padding):
+            return modules.MaxPool2d(kernel, layer.step, padding)
+        case vision.BatchNorm2d(channels, eps, momentum):
+            return images.BatchNorm2d(channels, eps, momentum)
+        case vision.GlobalAvgPool2d():
+            return images.GlobalAvgPool2d()
         case spec.ReLU():
             return nn.ReLU()
         case spec.Tanh():
@@ -69,8 +73,8 @@ def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
     match layer:
         case spec.Linear(inputs, outputs, bias):
             return modules.LowerDense(inputs, outputs, bias, lower)
-        case spec.Conv2d(inputs, outputs, kernel, padding, bias):
-            return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower)
+        case spec.Conv2d(inputs, outputs, kernel, padding, bias, stride):
+            return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower, stride)
         case spec.RowBias(size):
             return modules.LowerBias(size, lower)
         case spec.Recurrent():

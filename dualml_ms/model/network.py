@@ -9,17 +9,22 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.model.base import Layer, Way
-from dualml.model.layers import PADDING, Branch, Dropout, Merge
+from dualml.model.layers import PADDING, Branch, Dropout, Merge, Swap
 from dualml.model.recompute import Groups, Stretch, stretches
-from dualml.model.spec import ModelSpec, canonical, parameters
+from dualml.model.spec import ModelSpec, buffers, canonical, parameters
 from dualml.model.streams import carries
 from dualml.precision import Stack, holding
 from dualml_ms.model.layers import realise, realise_lower
 from dualml_ms.model.modules import Lower
 
 #: What `Part` itself does; any other layer is a cell.
-CELL, BRANCH, MERGE, DROPOUT, CARRY = range(5)
-KINDS: dict[type[Layer], int] = {Branch: BRANCH, Merge: MERGE, Dropout: DROPOUT}
+CELL, BRANCH, MERGE, DROPOUT, CARRY, SWAP = range(6)
+KINDS: dict[type[Layer], int] = {Branch: BRANCH, Merge: MERGE, Dropout: DROPOUT, Swap: SWAP}
+
+
+def attribute(name: str) -> str:
+    """The name of a layer's cell in its `Part`: cells of MindSpore have no dots in theirs."""
+    return name.replace(".", "_")
 
 
 def kind_of(layer: Layer) -> int:
@@ -64,6 +69,7 @@ class Part(nn.Cell):
         self.seeks = False
         self.kinds = tuple(kind_of(layer) for _, layer in layers)
         self.padded = tuple(layer.padded for _, layer in layers)
+        self.running = tuple(bool(layer.buffers()) for _, layer in layers)
         self.lower = Lower(precision) if precision != "fp32" else None
         around = self.around = holding(layers, before) if self.lower else []
         self.after = tuple(held.after for held in around)
@@ -79,10 +85,13 @@ class Part(nn.Cell):
                 cell = realise_lower(layer, self.lower)
             else:
                 cell = realise(layer)
-            setattr(self, name, cell)
+            setattr(self, attribute(name), cell)
+            if "." in name:
+                for parameter in cell.get_parameters():
+                    parameter.name = f"{name}.{parameter.name.rpartition('.')[2]}"
         self.share(dict(others or {}))
         # A CellList would rename the parameters; the attributes above keep the canonical names.
-        self.order = [getattr(self, name) for name, _ in layers]
+        self.order = [getattr(self, attribute(name)) for name, _ in layers]
         self.blocks: list[Block] = []
 
     def compute_again(self, groups: Groups) -> None:
@@ -96,7 +105,7 @@ class Part(nn.Cell):
                 if layer.holder(name, leaf) == name:
                     continue
                 known |= {p.name: p for p in self.trainable_params()}
-                cell = getattr(self, name)
+                cell = getattr(self, attribute(name))
                 if full in known:
                     setattr(cell, leaf, known[full])
                 else:
@@ -114,7 +123,7 @@ class Part(nn.Cell):
     def through(self, values, masks, here=None):
         """The stack after the layers, of which some may be computed again."""
         if len(self.blocks) == 0:
-            return self.walk(values, masks, here)[-1]
+            return self.walk(values, masks, here, self.training)[-1]
         for i in range(len(self.blocks)):
             block = self.blocks[i]
             below = len(values) - block.depth
@@ -123,16 +132,18 @@ class Part(nn.Cell):
             values = (*values[:below], *block(*values[below:], *own, *more))
         return values
 
-    def walk(self, values, masks, here=None):
+    def walk(self, values, masks, here=None, learning=True):
         """The stack before the first layer and after each of them.
 
         Args:
             here: which positions hold a token, (B, T), for layers that are `padded`.
+            learning: whether batch normalisation takes the batch's statistics, and moves the
+                running ones.
         """
-        stacks, _ = self.carried(values, masks, here)
+        stacks, _ = self.carried(values, masks, here, learning)
         return stacks
 
-    def carried(self, values, masks, here=None):
+    def carried(self, values, masks, here=None, learning=True):
         """As of `walk`, and the states that stateful layers ended with, if they began with some."""
         kept, x, used = values[:-1], values[-1], 0
         stacks, states = (values,), ()
@@ -143,6 +154,10 @@ class Part(nn.Cell):
                 x = x.astype(ms.float32)
             if self.kinds[i] == BRANCH:
                 kept += (x,)
+            elif self.kinds[i] == SWAP:
+                kept, x = (*kept[:-1], x), kept[-1]
+            elif self.running[i]:
+                x = self.order[i](x, learning)
             elif self.kinds[i] == MERGE:
                 x = kept[-1] + x
                 kept = kept[:-1]
@@ -169,9 +184,14 @@ class Part(nn.Cell):
         own = {parameter.name: parameter for parameter in self.trainable_params()}
         return {name: own[name] for name in parameters(self.layers)}
 
+    def statistics(self) -> dict[str, ms.Parameter]:
+        """Canonical name → running statistic, in the order of the layers."""
+        own = {parameter.name: parameter for parameter in self.untrainable_params()}
+        return {name: own[name] for name in buffers(self.layers)}
+
     def load(self, weights: Mapping[str, NDArray]) -> None:
-        """Copy canonical weights into the parameters."""
-        for name, parameter in self.canonical().items():
+        """Copy canonical weights into the parameters and running statistics."""
+        for name, parameter in (self.canonical() | self.statistics()).items():
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
 
 
@@ -213,11 +233,12 @@ class Block(Part):
         own = some.layers
         self.layers, self.depth, self.asks = part.layers[own], some.takes, some.here
         self.kinds, self.padded, self.order = part.kinds[own], part.padded[own], part.order[own]
+        self.running = part.running[own]
         self.lower, self.after = part.lower, part.after[own]
         self.casts, self.widens = part.casts[own], part.widens[own]
         self.begins, self.dropouts = some.masks.start, some.masks.stop - some.masks.start
         for (name, _), cell in zip(self.layers, self.order, strict=True):
-            setattr(self, name, cell)
+            setattr(self, attribute(name), cell)
         if some.again:
             self.recompute()
 
@@ -236,7 +257,7 @@ class Look(nn.Cell):
         self.network, self.loss = network, loss
 
     def construct(self, x, y):
-        after = self.network.walk((x,), (), self.network.here(x))
+        after = self.network.walk((x,), (), self.network.here(x), False)
         logits = after[-1][-1].astype(ms.float32)
         outputs = (self.loss.each(logits, y), ops.argmax(logits, -1))
         for values in after[1:]:

@@ -6,11 +6,12 @@ from torch import nn
 
 from dualml.model import decoder as of_decoders
 from dualml.model import layers as spec
-from dualml_torch.model import decoder, modules, recurrent
+from dualml.model import vision
+from dualml_torch.model import decoder, images, modules, recurrent
 
 
 def realise(layer: spec.Layer) -> nn.Module:
-    """The module for one layer spec; `Branch`, `Merge` and `Dropout` are `network.Part`'s.
+    """The module for one layer spec; `Branch`, `Merge`, `Swap` and `Dropout` are `network.Part`'s.
     It also makes one parameter of what several layers share.
 
     Raises:
@@ -19,12 +20,16 @@ def realise(layer: spec.Layer) -> nn.Module:
     match layer:
         case spec.Linear(inputs, outputs, bias):
             return nn.Linear(inputs, outputs, bias=bias)
-        case spec.Conv2d(inputs, outputs, kernel, padding, bias):
-            return nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=bias)
+        case spec.Conv2d(inputs, outputs, kernel, padding, bias, stride):
+            return nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias)
         case spec.Bias(size):
             return modules.Bias(size)
-        case spec.MaxPool2d(kernel):
-            return nn.MaxPool2d(kernel)
+        case spec.MaxPool2d(kernel, _, padding):
+            return nn.MaxPool2d(kernel, layer.step, padding)
+        case vision.BatchNorm2d(channels, eps, momentum):
+            return nn.BatchNorm2d(channels, eps, momentum)
+        case vision.GlobalAvgPool2d():
+            return images.GlobalAvgPool2d()
         case spec.ReLU():
             return nn.ReLU()
         case spec.Tanh():

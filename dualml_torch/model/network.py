@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from dualml.model.base import Layer, Way
-from dualml.model.layers import PADDING, Branch, Dropout, Merge
+from dualml.model.layers import PADDING, Branch, Dropout, Merge, Swap
 from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec, canonical
 from dualml.model.streams import carries
@@ -47,17 +47,30 @@ class Part(nn.Module):
     ) -> None:
         super().__init__()
         self.layers, self.lower, known = tuple(layers), lower, dict(others or {})
+        self.named: dict[str, nn.Module] = {}
         for name, layer in layers:
-            if not isinstance(layer, Branch | Merge | Dropout):
+            if not isinstance(layer, Branch | Merge | Swap | Dropout):
                 module = realise(layer)
                 for leaf, full in canonical(name, layer).items():
                     if full in known:
                         setattr(module, leaf, known[full])
                     known[full] = getattr(module, leaf)
-                self.add_module(name, module)
+                self.put(name, module)
         #: Stateful layer → the state that the last batch ended with, (B, S, H).
         self.ended = dict[str, Tensor]()
         self.compute_again(recompute)
+
+    def put(self, name: str, module: nn.Module) -> None:
+        """Make a module a part under a dotted name: ``layer1.0.conv1`` is inside ``layer1``, as in
+        models of PyTorch."""
+        *path, last = name.split(".")
+        place: nn.Module = self
+        for part in path:
+            if part not in place._modules:
+                place.add_module(part, nn.Module())
+            place = place.get_submodule(part)
+        place.add_module(last, module)
+        self.named[name] = module
 
     def compute_again(self, groups: Groups) -> None:
         """From now on these layers, and no others, are computed again in the backward pass."""
@@ -117,6 +130,8 @@ class Part(nn.Module):
                 kept.append(x)
             elif isinstance(layer, Merge):
                 x = kept.pop() + x
+            elif isinstance(layer, Swap):
+                kept[-1], x = x, kept[-1]
             elif isinstance(layer, Dropout):
                 x = x * next(waiting).to(x.dtype) if masks else x
             elif masks and carries(layer):
@@ -128,7 +143,7 @@ class Part(nn.Module):
 
     def call(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Any:
         """One module. Where values meet, PyTorch itself takes the wider type."""
-        module: nn.Module = self._modules[name]  # type: ignore[assignment]
+        module = self.named[name]
         if self.lower is not None and layer.way is Way.PRODUCT:
             own = {leaf: p.to(self.lower) for leaf, p in module.named_parameters()}
             return functional_call(module, own, (x.to(self.lower), *more))
@@ -142,16 +157,24 @@ class Part(nn.Module):
     def canonical(self) -> dict[str, nn.Parameter]:
         """Canonical name → parameter, in the order of the layers."""
         return {
-            full: getattr(self._modules[name], leaf)
+            full: getattr(self.named[name], leaf)
             for name, layer in self.layers
             for leaf, full in canonical(name, layer).items()
         }
 
+    def running(self) -> dict[str, Tensor]:
+        """Canonical name → buffer, in the order of the layers."""
+        return {
+            f"{name}.{leaf}": getattr(self.named[name], leaf)
+            for name, layer in self.layers
+            for leaf in layer.buffers()
+        }
+
     def load(self, weights: Mapping[str, NDArray]) -> None:
-        """Copy canonical weights into the parameters."""
+        """Copy canonical weights into the parameters and buffers."""
         with torch.no_grad():
-            for name, parameter in self.canonical().items():
-                parameter.copy_(torch.from_numpy(weights[name]))
+            for name, tensor in (self.canonical() | self.running()).items():
+                tensor.copy_(torch.from_numpy(weights[name]))
 
 
 class Network(Part):

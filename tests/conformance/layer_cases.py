@@ -25,13 +25,16 @@ from dualml.model.layers import (
     Flatten,
     LayerNorm,
     Linear,
+    MaxPool2d,
     MeanPool,
     Merge,
     Position,
     Rows,
+    Swap,
     Tanh,
 )
 from dualml.model.spec import ModelSpec
+from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
 
 BATCH, LABELS, SEED = 6, 3, 7
 
@@ -45,6 +48,30 @@ CASES = {
     "linear without bias": case((4,), Linear(4, 5, bias=False), Linear(5, LABELS, bias=False)),
     "convolution without bias": case(
         (2, 5, 4), Conv2d(2, 3, 3, padding=1, bias=False), Flatten(), Linear(60, LABELS)
+    ),
+    "convolution with a stride": case(
+        (2, 7, 6), Conv2d(2, 3, 3, padding=1, stride=2), Flatten(), Linear(36, LABELS)
+    ),
+    "convolution of single pixels with a stride": case(
+        (2, 5, 6), Conv2d(2, 3, 1, bias=False, stride=2), Flatten(), Linear(27, LABELS)
+    ),
+    "maximum of windows that overlap": case(
+        (2, 7, 6),
+        *(Conv2d(2, 3, 3, padding=1), MaxPool2d(3, stride=2, padding=1)),
+        *(Flatten(), Linear(36, LABELS)),
+    ),
+    "batch normalisation": case(
+        (2, 5, 4),
+        *(Conv2d(2, 3, 3, padding=1, bias=False), BatchNorm2d(3, eps=0.1, momentum=0.3), Tanh()),
+        *(Flatten(), Linear(60, LABELS)),
+    ),
+    "mean of every channel": case(
+        (2, 5, 4), Conv2d(2, 3, 3), GlobalAvgPool2d(), Linear(3, LABELS)
+    ),
+    "layers on the shortcut": case(
+        (4,),
+        *(Linear(4, 5), Branch(), Linear(5, 6), Tanh(), Swap(), Linear(5, 6), Merge(), Tanh()),
+        Linear(6, LABELS),
     ),
     "bias of channels": case(
         (1, 5, 4), Conv2d(1, 2, 3, bias=False), Bias(2), Flatten(), Linear(12, LABELS)
@@ -101,7 +128,8 @@ def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
     on 2.10, at 5), and by 1e-6 before.
     """
     draw = np.random.default_rng(3)
-    return {n: draw.normal(0, 0.3, s).astype(np.float32) for n, s in spec.parameters().items()}
+    found = {n: draw.normal(0, 0.3, s).astype(np.float32) for n, s in spec.tensors().items()}
+    return found | {n: found[n] + np.float32(1.5) for n in spec.buffers if n.endswith("_var")}
 
 
 def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:

@@ -32,8 +32,10 @@ def call(*args):
 
 def test_list_says_where_everything_is(home, monkeypatch):
     rows = {r["name"]: r for r in json.loads(call("list", "--json").stdout)}
-    assert list(rows) == ["mnist", "fashion_mnist", "digits", "emotion", "sentences", "feelings"]
-    found = ["absent", "absent", "embedded", "absent", "generated", "generated"]
+    images = ["mnist", "fashion_mnist", "digits", "cifar10", "cifar100", "cifar100_coarse"]
+    assert list(rows) == [*images, "emotion", "sentences", "feelings"]
+    found = ["absent", "absent", "embedded", "absent", "absent", "absent"]
+    found += ["absent", "generated", "generated"]
     assert [r["found"] for r in rows.values()] == found
     assert all(r["licence"] and r["provenance"] for r in rows.values())
     assert rows["fashion_mnist"]["bytes"] == 47_040_016 + 60_008 + 7_840_016 + 10_008

@@ -1,0 +1,79 @@
+"""The files of a dataset out of the archive in which they are published."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from dualml.data.cifar import good_bytes
+from dualml.data.idx import fault
+from dualml.data.registry import RecordInfo
+from dualml.errors import UserError
+from dualml.files import read_bytes
+
+#: Members of an archive that are looked at; CIFAR's have eight.
+MOST_MEMBERS = 64
+#: Bytes of members that are passed over, each: a page of text.
+MOST_OTHER = 2**20
+
+
+def read_archive(info: RecordInfo, path: Path, remedy: str) -> dict[str, bytes]:
+    """The files in an archive on disk.
+
+    Raises:
+        UserError: it cannot be read, or is not the one that was published.
+    """
+    try:
+        data = read_bytes(path, info.size + 1)
+    except OSError as error:
+        raise fault(path, f"cannot be read: {error.strerror}", remedy) from None
+    return unpack(info, path, data, remedy)
+
+
+def unpack(info: RecordInfo, path: Path, data: bytes, remedy: str) -> dict[str, bytes]:
+    """Name → bytes of every file of the dataset, each checked; nothing is written.
+
+    Args:
+        path: the archive's name, for error messages.
+        data: all of it.
+
+    Raises:
+        UserError: another archive, or one that lacks a file or has a bad one.
+    """
+    if len(data) != info.size:
+        how = "is cut short" if len(data) < info.size else "has bytes after its end"
+        raise fault(path, f"{how}: expected {info.size:,} bytes, found {len(data):,}", remedy)
+    have = hashlib.sha256(data).hexdigest()
+    if have != info.sha256:
+        what = f"is another archive: expected sha256 {info.sha256}, found {have}"
+        raise fault(path, what, remedy)
+    wanted = {file.name: file for file in info.files}
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as archive:
+            for number, member in enumerate(archive):
+                if number == MOST_MEMBERS:
+                    raise fault(path, f"has more than {MOST_MEMBERS} members", remedy)
+                place = PurePosixPath(member.name)
+                file = wanted.get(place.name) if place.parent.name == info.inside else None
+                limit = MOST_OTHER if file is None else file.size
+                if member.size > limit:
+                    what = f"has a member {member.name} of {member.size:,} bytes"
+                    raise fault(path, f"{what}; at most {limit:,} are read", remedy)
+                if file is None:
+                    continue
+                if not member.isreg():
+                    what = f"has a member {member.name} that is a link or no plain file"
+                    raise fault(path, what, remedy)
+                stream = archive.extractfile(member)
+                assert stream is not None
+                inside = path / member.name
+                found[file.name] = good_bytes(inside, file, remedy, stream.read(file.size + 1))
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise fault(path, f"is no whole archive: {error}", remedy) from None
+    if missing := [name for name in wanted if name not in found]:
+        raise UserError(f"{path} has no {', '.join(missing)}; remedy: {remedy}")
+    return found

@@ -1,0 +1,58 @@
+"""Images of the user's own: a folder of files in CIFAR-10's binary format.
+
+``data_batch_*.bin`` are for training, ``test_batch.bin`` for testing; ``batches.meta.txt`` may name
+the classes, one a line.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dualml.data import cifar
+from dualml.data.idx import fault
+from dualml.data.registry import COLOUR, RecordFile, RecordInfo
+from dualml.errors import UserError
+from dualml.files import read_text
+
+TRAIN, TEST, NAMES = re.compile(r"data_batch_\d+\.bin"), "test_batch.bin", "batches.meta.txt"
+#: Bytes of a record: the class and the image.
+RECORD = RecordFile("", 1, 1, "").record
+REMEDY = f"records of {RECORD:,} bytes: the class, and 3×32×32 bytes of pixels"
+#: Bytes of the names of 256 classes.
+MOST_NAMES = 2**16
+#: Training and test images of a folder at most: ten times CIFAR's.
+MOST = 600_000
+
+
+def is_folder(name: str) -> bool:
+    """Whether the name of a dataset is that of a folder with such files."""
+    return Path(name, TEST).is_file()
+
+
+def describe(folder: Path) -> RecordInfo:
+    """What the folder holds, by the lengths of its files.
+
+    Raises:
+        UserError: there are no training files, or a file is cut short.
+    """
+    names = sorted(path.name for path in folder.iterdir() if TRAIN.fullmatch(path.name))
+    if not names:
+        raise UserError(f"{folder} has {TEST}, but no data_batch_1.bin to train on")
+    shards = []
+    for name in [*names, TEST]:
+        length = (folder / name).stat().st_size
+        file = RecordFile(name, max(1, -(-length // RECORD)), 1, "")
+        cifar.check_length(folder / name, file, length, REMEDY)
+        shards.append((name, file.records, ""))
+    counts = [records for _, records, _ in shards]
+    if sum(counts) > MOST:
+        raise fault(folder, f"has {sum(counts):,} images; at most {MOST:,} are read")
+    path = folder / NAMES
+    lines = read_text(path, MOST_NAMES).split() if path.is_file() else []
+    return RecordInfo(
+        name=folder.resolve().name, what=f"images of {folder}", licence="the user's own",
+        provenance=str(folder), train=sum(counts[:-1]), test=counts[-1], classes=lines,
+        mean=(0.0,) * COLOUR[0], std=(1.0,) * COLOUR[0], home=folder.name, archive="", inside="",
+        size=0, sha256="", labels=1, label=0, shards=shards,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""What an arm cannot do with a model whose normalisation looks at a whole batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from dualml.aggregation import ASYNCHRONOUS
+from dualml.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.schema import Experiment
+from dualml.model.spec import ModelSpec
+from dualml.model.vision import BatchNorm2d
+
+
+def check_batch_norm(
+    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec], samples: int
+) -> None:
+    """Raises `UserError` for an arm that takes a model with batch normalisation apart, or that has
+    batches of which there are no statistics.
+
+    Args:
+        samples: in the training set.
+    """
+    for name, arm in experiment.arms.items():
+        own = models.get(arm.model, spec)
+        if not own.buffers or arm.kind != "train":
+            continue
+        if what := apart(arm):
+            raise UserError(
+                f"arms.{name}: model {own.name!r} has batch normalisation, whose running "
+                f"statistics belong to no parameter and to no micro-batch; {what} does not keep "
+                "them: leave it out, or use a model without, such as lenet"
+            )
+        least = min(batches(arm, samples))
+        for layer, values in pixels(own).items():
+            if least * values < 2:
+                raise UserError(
+                    f"arms.{name}: batch normalisation needs two values per channel at least, and "
+                    f"{layer!r} would have {least * values} of {least} sample with {values} pixel; "
+                    "use a batch_size (of each rank, and what is left at the end of an epoch or a "
+                    "chunk) of 2 or more"
+                )
+
+
+def apart(arm: Arm) -> str:
+    """The setting with which running statistics are not kept; empty without one."""
+    found = {
+        "split": arm.split is not None,
+        f"zero = {arm.zero}": bool(arm.zero),
+        "offload": arm.offload is not None,
+        f"recompute = {arm.recompute}": arm.recompute != "none",
+        f"method = {arm.method}": bool(arm.method),
+        f"strategy = {ASYNCHRONOUS}": arm.aggregation.strategy == ASYNCHRONOUS,
+    }
+    return next((what for what, there in found.items() if there), "")
+
+
+def batches(arm: Arm, samples: int) -> Iterator[int]:
+    """Samples whose statistics are taken together, as far as they follow from the settings: of a
+    partition those of a full batch alone."""
+    pool = min(arm.samples or samples, samples)
+    size = min(arm.batch_size or pool, pool)
+    left = pool % size if arm.batch_size and not arm.partition else 0
+    for whole in {size, left} - {0}:
+        for part in {whole // arm.world_size, math.ceil(whole / arm.world_size)} - {0}:
+            yield from {min(part, arm.chunk), part % arm.chunk or min(part, arm.chunk)}
+
+
+def pixels(spec: ModelSpec) -> dict[str, int]:
+    """Layer of batch normalisation → pixels of a channel."""
+    shapes = spec.shapes()
+    return {
+        name: math.prod(shapes[name][1:])
+        for name, layer in spec.layers
+        if isinstance(layer, BatchNorm2d)
+    }

@@ -1,0 +1,40 @@
+"""Cells of deeper networks for images, with the names and the meaning of PyTorch's."""
+
+from __future__ import annotations
+
+import mindspore as ms
+from mindspore import nn, ops
+
+from dualml_ms.model.modules import parameter
+
+
+class BatchNorm2d(nn.Cell):
+    """`nn.BatchNorm2d` with the names ``weight``, ``bias``, ``running_mean``, ``running_var``.
+
+    ``momentum`` is the weight of the batch, as the kernel takes it; of `nn.BatchNorm2d` it is that
+    of the past, 1 − momentum. Both move the running variance towards the unbiased one.
+    """
+
+    def __init__(self, channels: int, eps: float, momentum: float) -> None:
+        super().__init__()
+        self.weight, self.bias = parameter("weight", channels), parameter("bias", channels)
+        self.running_mean = parameter("running_mean", channels)
+        self.running_var = parameter("running_var", channels)
+        for statistic in (self.running_mean, self.running_var):
+            statistic.requires_grad = False
+        self.trained = ops.BatchNorm(is_training=True, epsilon=eps, momentum=momentum)
+        self.evaluated = ops.BatchNorm(is_training=False, epsilon=eps, momentum=momentum)
+
+    def construct(self, x, learning):
+        """(B, C, H, W); with ``learning`` by the statistics of the batch."""
+        weight, bias = self.weight.astype(ms.float32), self.bias.astype(ms.float32)
+        if learning:
+            return self.trained(x, weight, bias, self.running_mean, self.running_var)[0]
+        return self.evaluated(x, weight, bias, self.running_mean, self.running_var)[0]
+
+
+class GlobalAvgPool2d(nn.Cell):
+    """(B, C, H, W) → (B, C)."""
+
+    def construct(self, x):
+        return x.mean((2, 3))

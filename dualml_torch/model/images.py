@@ -1,0 +1,12 @@
+"""Modules of deeper networks for images that `torch.nn` lacks."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class GlobalAvgPool2d(nn.Module):
+    """(B, C, H, W) → (B, C): `nn.AdaptiveAvgPool2d(1)`, flattened."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
