@@ -67,6 +67,7 @@ def perform(
         pending = [trial.key for trial in folder.pending()]
         with shown(work(plan, pending), words, quiet=quiet) as progress:
             about = [*about_data(folder, words), *about_threads(request, folder, words)]
+            about += about_ranks(folder, words)
             for line in about if pending else ():
                 progress.say(line)
             listen: Listener = Judging(folder, progress, words)
@@ -130,6 +131,15 @@ def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str
     if request.resume or request.threads or threads >= most:
         return []
     return [words("run.beside", threads=threads, most=most)]
+
+
+def about_ranks(folder: RunFolder, words: Words) -> list[str]:
+    """Say which trials go on with another number of ranks."""
+    changes = [(trial, trial.resized[-1].describe()) for trial in folder.pending() if trial.resized]
+    return [
+        words("run.resized", arm=trial.arm, seed=trial.seed, backend=trial.backend, **told)
+        for trial, told in changes
+    ]
 
 
 def search(

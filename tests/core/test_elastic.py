@@ -65,11 +65,11 @@ def lab(tmp_path: Path) -> Path:
     return tmp_path / "elastic.toml"
 
 
-def interrupted(lab: Path, out: Path, arm: str) -> Path:
+def interrupted(lab: Path, out: Path, arm: str, epochs: int = 4000) -> Path:
     """A trial of an arm whose two ranks were interrupted after the same checkpoint; its folder."""
     place = out / "trials" / arm / "numpy" / "seed0"
     words = ("run", lab, "--backend", "numpy", "--arm", arm, "--out", out,
-             "--set", f"arms.{arm}.epochs=4000")  # fmt: skip
+             "--set", f"arms.{arm}.epochs={epochs}")  # fmt: skip
     for _ in range(5):  # the signal may come between two ranks' checkpoints
         stopped(words, lambda: len(there(place, 2)) == 2)
         if there(place, 2):
@@ -201,6 +201,18 @@ def compare(lab: Path, tmp_path: Path, arm: str, loaded: Any) -> None:
 
 @pytest.mark.whole
 def test_it_ends_and_says_so(lab: Path, tmp_path: Path) -> None:
+    interrupted(lab, tmp_path / "o", "ring", epochs=120)
+    done = dualml("run", "--resume", tmp_path / "o", "--world-size", 3, "--no-find", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "with 3 ranks in place of 2; each update keeps its batch" in done.stderr
+    (trial,) = strict(done.stdout)["trials"]
+    assert (trial["status"], trial["world_size"], trial["samples"]) == ("ok", 3, [])
+    assert [change["after"] for change in trial["resized"]] == [3]
+    assert (tmp_path / "o/report.html").exists()
+
+
+@pytest.mark.whole
+def test_what_cannot_be_asked_for(lab: Path, tmp_path: Path) -> None:
     place = interrupted(lab, tmp_path / "o", "ring")
     for words, told in {
         ("--world-size", "1"): "one rank has no one to share with",
