@@ -69,11 +69,11 @@ def check_any_source(comm: Communicator) -> None:
 
 
 def collect(comm: Communicator, tag: int, wrong: Wrong) -> None:
-    """Rank 0 receives a message of every other one, the last of which comes late."""
+    """Rank 0 receives a message of every other one; that of the last rank comes last."""
     board, key = comm.place.board, f"any.{'-'.join(map(str, comm.ranks))}.{tag}"
     if comm.rank:
         if comm.rank == comm.size - 1 and comm.size > 2:
-            await_note(comm, f"{key}.first")
+            await_note(comm, f"{key}.others")
         comm.send(whole(comm, comm.rank, 100 + comm.rank), 0, tag)
         return
     came = []
@@ -82,11 +82,11 @@ def collect(comm: Communicator, tag: int, wrong: Wrong) -> None:
         want = np.array([source, 100 + source], np.int32)
         wrong.same(comm.numpy(got), want, f"tag {tag}, from {source}")
         came.append(source)
-        if number == 1:
-            board.post(f"{key}.first", "")
+        if number == comm.size - 2:
+            board.post(f"{key}.others", "")
     wrong.true(sorted(came) == list(range(1, comm.size)), f"tag {tag}: from {came}")
     late = comm.size - 1
-    wrong.true(came[-1] == late, f"tag {tag}: rank {late} waited for the first, and came {came}")
+    wrong.true(came[-1] == late, f"tag {tag}: rank {late} waited for the others, and came {came}")
 
 
 def check_bitwise(comm: Communicator, dtype: str) -> None:
