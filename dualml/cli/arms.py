@@ -106,6 +106,7 @@ def settings(arm: Arm) -> dict[str, str]:
     ours = arm.split is None and not arm.method
     if ours and (arm.world_size > 1 or strategy != Aggregation().strategy):
         values["aggregation"] = called(strategy, combined)
+    values |= {f"recurrent.{key}": plain(value) for key, value in arm.recurrent.given.items()}
     split = arm.split.describe() if arm.split else {}
     values |= {f"split.{key}": plain(value) for key, value in split.items()}
     if arm.offload is not None:
