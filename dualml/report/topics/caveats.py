@@ -24,6 +24,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         samples = run.arms[arm].get("samples")
         if samples:
             notes.warn("subset", arm=arm, samples=samples)
+    if carrying := stateful_arms(run):
+        notes.warn("stateful", arms=carrying)
     if run.experiment.get("quick"):
         notes.warn("quick_ranks" if ranks.distributed(run) else "quick")
     if ranks.distributed(run):
@@ -40,6 +42,17 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     if len(run.folders) > 1:
         notes.warn("folders")
     return notes
+
+
+def stateful_arms(run: Run) -> list[str]:
+    """The arms whose model carries its state over batches."""
+    name = str(run.experiment.get("model"))
+    specs = {arm: run.models.get(s.variant or name) or {} for arm, s in run.settings.items()}
+    return [
+        arm
+        for arm, spec in specs.items()
+        if any(layer.get("stateful") for layer in spec.get("layers") or ())
+    ]
 
 
 def _threads(notes: Notes, run: Run) -> None:
