@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -21,6 +23,7 @@ from dualml.jobs.workers.group import run_workers
 from dualml.jobs.workers.record import Ending, ending_file, log_path, read_endings
 from dualml.jobs.workers.seat import Seat
 from dualml.launch.route import free_port
+from dualml.machine import python
 
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
@@ -211,6 +214,33 @@ def test_names_of_jobs(jobs: Jobs) -> None:
     with pytest.raises(UserError, match="'trian' is no number or name of a job; did you mean"):
         jobs.number("trian")
     wait(lambda: status(jobs, last) == "ok")
+
+
+EVENTS = """
+import os
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+EventFileWriter(os.path.join(os.environ["DUALML_JOB_OUT"], "curves")).close()
+"""
+
+
+def test_tensorboard_of_a_job(jobs: Jobs) -> None:
+    pytest.importorskip("tensorboard")
+    bare = submit("--", *script(ALONE))
+    number = submit("--name", "curves", "--", *script(EVENTS, "events.py"))
+    wait(lambda: status(jobs, number) == status(jobs, bare) == "ok")
+    done = asked("tensorboard", bare)
+    assert (done.returncode, "no event files of TensorBoard in" in done.stderr) == (2, True)
+    line = python("-m", "dualml", "tensorboard", "curves")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        url = said.split()[2]
+        assert said.startswith(f"job {number}: http://127.0.0.1:"), said
+        with urllib.request.urlopen(url, timeout=60) as page:
+            assert b"TensorBoard" in page.read()
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    assert alive(str(Path("runs/curves-job2").absolute())) == []
 
 
 # --- what is seen of workers ----------------------------------------------------------------------
