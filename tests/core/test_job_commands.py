@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import check_schema
-from test_jobs import asked, command, gone, jobs, status, wait
+from test_jobs import QUIET, asked, command, gone, jobs, status, wait
 
 from dualml.errors import UserError
 from dualml.jobs.store import Jobs
@@ -214,6 +214,16 @@ def test_names_of_jobs(jobs: Jobs) -> None:
     with pytest.raises(UserError, match="'trian' is no number or name of a job; did you mean"):
         jobs.number("trian")
     wait(lambda: status(jobs, last) == "ok")
+
+
+def test_a_run_has_a_name(jobs: Jobs) -> None:
+    command("run", "lab.toml", *QUIET, "--name", "first")
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("first-2")
+    for words, text in ((["--out", "x"], "--out says which folder it is; leave out --name"),
+                        (["--name", "a b"], "--name 'a b': use up to 63 letters")):  # fmt: skip
+        done = asked("run", "lab.toml", *QUIET, "--name", "first", *words)
+        assert (done.returncode, text in done.stderr) == (2, True), done.stderr
 
 
 EVENTS = """
