@@ -149,6 +149,7 @@ class TorchCommunicator(TorchCollectives):
         return torch.where(ordered[-1].isnan(), ordered[-1], middle)  # nan is sorted to the end
 
     def combine_bits(self, a: Tensor, b: Tensor, op: str) -> Tensor:
+        """Apply the bitwise ``op`` to the tensors ``a`` and ``b``; returns a new one."""
         return BITS[op](a, b)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:

@@ -149,6 +149,9 @@ class Communicator(Messages):
     def all_to_all(self, parts: Sequence[Tensor], *, wait: bool = True) -> Any:
         """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape.
 
+        Args:
+            parts: n tensors, that for rank j at place j.
+
         Raises:
             CommunicationError: not n parts.
         """
