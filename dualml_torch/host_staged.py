@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dualml.communicator import How, Place
+from dualml.communicator.how import Work
 from dualml_torch.cluster import join
 from dualml_torch.communicator import TorchCommunicator
 
@@ -89,14 +90,27 @@ class HostStagedCommunicator(TorchCommunicator):
         wait = super()._irecv(torch.empty_like(buffer, device=HOST), peer)
         return lambda: self.to_device(wait())
 
+    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Work:
+        work = super()._isend_tagged(self.to_host(x), peer, tag)
+
+        def sent() -> Tensor:
+            work()
+            return x
+
+        return Work(sent, work.done, work.why)
+
+    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
+        work = super()._irecv_tagged(torch.empty_like(buffer, device=HOST), peer, tag)
+        return Work(lambda: self.to_device(work()), work.done, work.why, work.source)
+
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
         own, options = self._on_host(x, options)
         return self.moved(super()._native(primitive, own, **options))
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Any]:
         own, options = self._on_host(x, options)
-        wait = super()._start(primitive, own, **options)
-        return lambda: self.moved(wait())
+        work = super()._start(primitive, own, **options)
+        return Work(lambda: self.moved(work()), work.done)
 
     def _on_host(self, x: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Copy what a collective takes: its tensor, and the parts that it deals out."""
