@@ -29,6 +29,7 @@ from dualml.backend import (
     at_once,
 )
 from dualml.communicator import How
+from dualml.data.partial import is_left_out
 from dualml.model.decoder import GroupedAttention
 from dualml.model.layers import Dropout
 from dualml.model.recompute import stretches
@@ -118,9 +119,9 @@ class MindSporeStage(
         self.clock: Clocked | None = None
         if self.parameters:
             self._updates(recipe)
-        if first:  # else what is there has not been read
+        if not is_left_out(recipe.x):
             self.x = self._tokens(recipe.x)
-        if last:
+        if not is_left_out(recipe.y):
             self.y = recipe.y.astype(np.int32)
         self.kept: dict[tuple[int, int], Any] = {}
         self.number = Numbers()

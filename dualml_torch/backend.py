@@ -62,7 +62,7 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
     def stage(
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> TorchStage:
-        return TorchStage(segments, recipe, self.device, first=first, last=last)
+        return TorchStage(segments, recipe, self.device, first=first)
 
     def placed_stage(
         self,

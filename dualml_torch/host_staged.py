@@ -1,4 +1,4 @@
-"""Messages of ranks that compute on GPUs, through host memory: gloo between them, a copy at each end.
+"""Messages of ranks that compute on GPUs, by host memory: gloo, and a copy at each end.
 
 A GPU need not be a rank's own, and NCCL is not needed: several ranks may compute on one GPU, or on
 GPUs of machines that only the network of their processors joins. Every message costs two copies

@@ -21,6 +21,7 @@ from dualml.backend import (
     Weighable,
 )
 from dualml.communicator import How
+from dualml.data.partial import is_left_out
 from dualml.model.decoder import GroupedAttention
 from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.model import LOSSES
@@ -41,7 +42,6 @@ class TorchStage(
     Args:
         segments: the layers of this rank, stage by stage.
         first: whether segment 0 takes the samples.
-        last: whether the last segment computes the loss.
         devices: of each segment, where they lie on several.
     """
 
@@ -52,7 +52,6 @@ class TorchStage(
         device: torch.device,
         *,
         first: bool,
-        last: bool = True,
         devices: Sequence[torch.device] = (),
     ) -> None:
         self.recipe, self.device, self.first = recipe, device, first
@@ -70,9 +69,9 @@ class TorchStage(
             self.parameters |= part.canonical()
         parameters = list(self.parameters.values())
         self.optimizer = optimizer(recipe.rule, parameters) if parameters else None
-        if first:  # else what is there has not been read
+        if not is_left_out(recipe.x):
             self.x = torch.from_numpy(recipe.x).to(device)
-        if last:
+        if not is_left_out(recipe.y):
             self.y = torch.from_numpy(recipe.y).to(self.places[-1])
         self.kept: dict[tuple[int, int], tuple[Values, Values]] = {}
         self.measuring, self.bytes = False, dict[tuple[int, int], dict[int, int]]()
