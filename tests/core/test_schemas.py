@@ -26,6 +26,7 @@ ANSWERS = {
     "config": ["config"],
     "data": ["data get digits"],
     "data-list": ["data list"],
+    "data-stats": ["data stats digits"],
     "data-verify": ["data verify digits"],
     "diffs": ["diffs gelu --no-run"],
     "doctor": ["doctor"],
