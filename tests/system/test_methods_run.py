@@ -46,6 +46,7 @@ ARMS = {
         "ddp": several("ddp"),
         "torchrun": several("ddp", "torchrun"),
         "spawn": several("ddp", "spawn"),
+        "launch": several("ddp", "torch.distributed.launch"),
         "fsdp": several("fsdp"),
         "fsdp_layers": several("fsdp_layers"),
     },
@@ -59,7 +60,7 @@ ARMS = {
 }
 #: What a rank sends of the gradients, as a multiple of the model's bytes / 2; MindSpore's gather
 #: sums of its own way, which is twice a ring's.
-SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "fsdp": 3, "fsdp_layers": 4}}
+SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "launch": 2, "fsdp": 3, "fsdp_layers": 4}}
 
 
 @pytest.fixture(scope="module", params=ARMS)
