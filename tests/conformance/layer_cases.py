@@ -65,9 +65,7 @@ CASES = {
         *(Conv2d(2, 3, 3, padding=1, bias=False), BatchNorm2d(3, eps=0.1, momentum=0.3), Tanh()),
         *(Flatten(), Linear(60, LABELS)),
     ),
-    "mean of every channel": case(
-        (2, 5, 4), Conv2d(2, 3, 3), GlobalAvgPool2d(), Linear(3, LABELS)
-    ),
+    "mean of every channel": case((2, 5, 4), Conv2d(2, 3, 3), GlobalAvgPool2d(), Linear(3, LABELS)),
     "layers on the shortcut": case(
         (4,),
         *(Linear(4, 5), Branch(), Linear(5, 6), Tanh(), Swap(), Linear(5, 6), Merge(), Tanh()),

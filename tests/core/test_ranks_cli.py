@@ -178,8 +178,13 @@ def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
 
 LAUNCHED = {
     "torch": {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "2"},
-    "deepspeed": {"CROSS_RANK": "0", "CROSS_SIZE": "1", "LOCAL_SIZE": "2", "RANK": "1",
-                  "WORLD_SIZE": "2"},
+    "deepspeed": {
+        "CROSS_RANK": "0",
+        "CROSS_SIZE": "1",
+        "LOCAL_SIZE": "2",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+    },
     "mindspore": {"MS_ROLE": "MS_WORKER", "RANK_ID": "1", "MS_WORKER_NUM": "2"},
 }
 
