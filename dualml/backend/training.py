@@ -188,10 +188,12 @@ class Backend(Able, ABC):
     Attributes:
         name: as in its `BackendInfo`.
         dtype: of the numbers it computes with, ``float32`` or ``float64``.
+        clock: the name of the clock that `stopwatch` reads, see `dualml.clock`.
     """
 
     name: str
     dtype: str
+    clock: str = WALL
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
@@ -209,9 +211,6 @@ class Backend(Able, ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the device; called before every reading of the clock."""
-
-    #: The clock that `stopwatch` reads, see `dualml.clock`.
-    clock: str = WALL
 
     def stopwatch(self) -> Callable[[], float]:
         """Start a clock; return what stops it and tells the seconds, the device's included."""
