@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+#: A grey image of every byte, with the mean and the deviation of MNIST.
+PIXELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
+MEAN, DEVIATION = 0.1307, 0.3081
+
 
 def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     """Standard normal float32 numbers of a shape."""

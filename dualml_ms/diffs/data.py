@@ -10,7 +10,7 @@ from mindspore import dataset as ds
 from mindspore.dataset import vision
 from numpy.typing import NDArray
 
-from dualml.diffs.inputs import normal
+from dualml.diffs.inputs import DEVIATION, MEAN, PIXELS, normal
 
 SAMPLES = np.arange(64, dtype=np.float32)
 
@@ -121,6 +121,16 @@ def normalize_layout_equal() -> NDArray:
     image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
     normalize = vision.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4], is_hwc=False)
     return normalize(vision.ToTensor()(image))
+
+
+def to_tensor_rounding() -> NDArray:
+    scaled = vision.ToTensor()(PIXELS)
+    return vision.Normalize([MEAN], [DEVIATION], is_hwc=False)(scaled)[0]
+
+
+def to_tensor_rounding_equal() -> NDArray:
+    scaled = PIXELS[None].astype(np.float32) / np.float32(255)
+    return vision.Normalize([MEAN], [DEVIATION], is_hwc=False)(scaled)[0]
 
 
 def resize_antialias() -> NDArray:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler
 
-from dualml.diffs.inputs import normal
+from dualml.diffs.inputs import DEVIATION, MEAN, PIXELS, normal
 
 SAMPLES = np.arange(64, dtype=np.float32)
 
@@ -89,6 +89,12 @@ def normalize_layout() -> NDArray:
     mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4])
     x = torch.from_numpy(image).permute(2, 0, 1) / 255  # what torchvision calls ToTensor
     return ((x - mean[:, None, None]) / std[:, None, None]).numpy()
+
+
+def to_tensor_rounding() -> NDArray:
+    """Compute what torchvision's `ToTensor` and `Normalize` do to bytes of one channel."""
+    scaled = torch.from_numpy(PIXELS).float().div(255)
+    return scaled.sub(torch.tensor(MEAN)).div(torch.tensor(DEVIATION)).numpy()
 
 
 def resize_antialias() -> NDArray:
