@@ -35,6 +35,7 @@ class Recipe:
         chunk: samples whose gradient is computed at once; larger batches are accumulated.
         batch: samples of an update in a trial with one rank; 0: unknown, or shared by ranks. The
             way of computing is chosen for it where the numbers are the same but for rounding.
+        global_batch: samples of an update of all ranks together; 0: unknown.
         seed: of the trial; the masks of Dropout are drawn from it (`dualml.model.dropout`).
         precision: of the products, and how the loss is scaled (`dualml.precision`).
         recompute: layers of which activations are not kept but computed again
@@ -54,6 +55,7 @@ class Recipe:
     updates: int
     chunk: int = 256
     batch: int = 0
+    global_batch: int = 0
     seed: int = 0
     precision: Precision = FULL
     recompute: Groups = ()

@@ -20,3 +20,13 @@ def parts_of(length: int, n: int) -> list[int]:
     [3, 3, 2, 2]
     """
     return [start_of(length, n, r + 1) - start_of(length, n, r) for r in range(n)]
+
+
+def slices_of(length: int, n: int, full: int) -> list[int]:
+    """Compute the lengths of slices as long as those of a ``full`` batch; the last are shorter, or
+    empty, where there are fewer elements.
+
+    >>> slices_of(35, 2, 64)
+    [32, 3]
+    """
+    return [min(full // n, max(0, length - r * (full // n))) for r in range(n)]

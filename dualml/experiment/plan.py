@@ -122,6 +122,7 @@ class Plan:
         Args:
             x, y: the training set.
         """
+        together = arm.batch_size or len(self.pool(arm, seed))
         return Recipe(
             spec=self.spec_of(arm),
             weights=self.initial(seed, arm),
@@ -132,7 +133,8 @@ class Plan:
             y=y,
             updates=self.schedule(arm, seed).updates,
             chunk=arm.chunk,
-            batch=(arm.batch_size or len(self.pool(arm, seed))) if arm.world_size == 1 else 0,
+            batch=together if arm.world_size == 1 else 0,
+            global_batch=together,
             seed=seed,
             precision=arm.plan_precision,
             recompute=recomputed(self.spec_of(arm), arm.recompute),

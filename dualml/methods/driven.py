@@ -4,7 +4,7 @@ ranks of one do together."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class MethodTraining(Training, Observable):
         keeps: weights and optimizer state are all that an update leaves: a trial can be resumed.
         processes: that the engine says there are.
         groups: kind of group → ranks of each, where the engine divides them.
+        prepared: samples of a full global batch, where the engine's own loader deals them out by
+            `loaded`; 0 elsewhere.
         skips: updates that the engine has passed over; its `state` tells of them where the engine
             may.
     """
@@ -44,6 +46,7 @@ class MethodTraining(Training, Observable):
     keeps: bool = True
     processes: int = 1
     groups: Mapping[str, Sequence[Sequence[int]]] = {}
+    prepared: int = 0
     skips: Skips
 
     def check_processes(self, asked: int) -> None:
@@ -77,6 +80,15 @@ class MethodTraining(Training, Observable):
             weight: of this rank's mean loss among those of all ranks, of which the mean is taken: 1
                 where all have equally many samples.
         """
+
+    def loaded(self, batches: Sequence[Array], first: int) -> Iterator[tuple[Array, Any]]:
+        """Make an update for each of these global batches, the first of them number ``first``, with
+        this rank's part as the engine's loader gives it.
+
+        Returns:
+            That part, positions (n,), and the lazy loss, one for each batch.
+        """
+        raise NotImplementedError
 
     def gather(self) -> None:
         """Make what `weights` and `evaluate` see that of now; all ranks call it."""
@@ -125,15 +137,22 @@ class Driven(Training, Observable, Weighable):
         self.now, self.gathered = 0, -1
         training.check_processes(comm.size)
 
+    def check_parts(self, sizes: Sequence[int], step: int) -> None:
+        """
+        Raises:
+            TrialError: a rank has no samples in an update.
+        """
+        if not min(sizes):
+            raise TrialError(
+                f"update {step} has {sum(sizes)} samples for {self.comm.size} ranks: one "
+                "has none, and an engine needs some of every rank; use another batch_size"
+            )
+
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
         """This rank's lazy loss and its share of the global batch."""
         part: Array = batch[self.comm.rank]
         share = len(part) / sum(map(len, batch))
-        if not len(part):
-            raise TrialError(
-                f"update {step} has {sum(map(len, batch))} samples for {self.comm.size} ranks: one "
-                "has none, and an engine needs some of every rank; use another batch_size"
-            )
+        self.check_parts([len(each) for each in batch], step)
         self.now = step
         return self.training.step(part, step, share * self.comm.size), share
 

@@ -39,6 +39,8 @@ class MethodInfo:
         beside: language → what it holds beside these, or where the parts are not equal.
         file: that it shares with others, from which ``options`` tell it apart.
         configured: takes its engine's own configuration (`dualml.methods.config`).
+        prepared: its engine's loader deals every global batch out, in slices as long as those of a
+            full one; of a smaller batch the last ranks have fewer samples.
         unsupported: why it does not run on a machine like this at all, and ``page`` says so.
     """
 
@@ -62,6 +64,7 @@ class MethodInfo:
     file: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     configured: bool = False
+    prepared: bool = False
     unsupported: str = ""
     page: str = ""
 

@@ -53,6 +53,11 @@ class Way(Result):
         """What is known of its method; None of dualml's own training."""
         return METHODS.get(self.run.framework(self.backend), {}).get(self.arm_settings.method)
 
+    @property
+    def prepared(self) -> bool:
+        """Whether its engine's loader deals the samples out."""
+        return self.info is not None and self.info.prepared
+
     def title(self, words: Words) -> str:
         arm = self.arm_settings
         if arm.method == "single":

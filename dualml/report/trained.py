@@ -7,9 +7,15 @@ engine may leave a batch out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.communicator.parts import slices_of
+from dualml.experiment.deals import Feed
 from dualml.experiment.plan import Plan
+from dualml.partition.base import cut
 from dualml.report.methods import Way, plain
 from dualml.store.agreement import trained_apart
 from dualml.store.run import Run, Trial
@@ -55,7 +61,7 @@ def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
     if tested and test and tested != test:
         return words("methods.tested", n=tested, asked=test)
     counts = (own.updates, own.sample_gradients), (its.updates, its.sample_gradients)
-    same = _same_samples(way.run, one, own, its)
+    same = _same_samples(way.run, one, own, its, way.prepared)
     if same is None:  # they were not recorded: what was asked for says it
         same = arm.partition == asked.partition
     if same and counts[0] == counts[1]:
@@ -69,7 +75,7 @@ def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
     return words("methods.order")
 
 
-def _same_samples(run: Run, one: Way, own: Trial, its: Trial) -> bool | None:
+def _same_samples(run: Run, one: Way, own: Trial, its: Trial, prepared: bool) -> bool | None:
     """Whether a trial trained on the samples of its reference's trial, in that order, each rank on
     its part; None where that was not recorded."""
     if not own.samples or not its.samples:
@@ -77,19 +83,36 @@ def _same_samples(run: Run, one: Way, own: Trial, its: Trial) -> bool | None:
     if len(own.samples) == 1:
         return own.samples == its.samples
     if run.plan is not None:
-        return own.samples == dealt(run.plan, one.arm, own.seed, own.processes)
+        return own.samples == dealt(run.plan, one.arm, own.seed, own.processes, prepared)
     return sum(n for n, _ in own.samples) == sum(n for n, _ in its.samples)
 
 
-def dealt(plan: Plan, arm: str, seed: int, processes: int) -> Samples:
-    """What the plan deals to so many processes of the batches of an arm with one."""
+def dealt(plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False) -> Samples:
+    """What the plan deals to so many processes of the batches of an arm with one.
+
+    Args:
+        prepared: by an engine's loader, see `dualml.methods.MethodInfo`.
+    """
     settings = plan.experiment.arms[arm].model_copy(update={"world_size": processes})
     feed, seen = plan.feed(settings, seed), Seen()
     updates = plan.schedule(settings, seed).updates
     for step in range(1, updates + 1):
-        for rank, part in enumerate(feed.parts(step)):
+        for rank, part in enumerate(parts_at(feed, step, settings.batch_size, prepared)):
             seen.add(rank, part)
-    return tuple((n, seen.chains[rank]) for rank, n in enumerate(feed.of_ranks(updates)))
+    return tuple((seen.counts[rank], seen.chains[rank]) for rank in sorted(seen.chains))
+
+
+def parts_at(feed: Feed, step: int, batch_size: int, prepared: bool) -> Sequence[NDArray[np.int64]]:
+    """Deal out the samples of an update: each rank's.
+
+    Args:
+        batch_size: of a full batch; 0: each has all samples.
+        prepared: by an engine's loader, see `dualml.methods.MethodInfo`.
+    """
+    if not prepared:
+        return feed.parts(step)
+    batch = feed.batch(step)
+    return cut(batch, slices_of(len(batch), feed.ranks, batch_size or len(batch)))
 
 
 def _judged(way: Way, words: Words) -> str:

@@ -27,7 +27,8 @@ class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
     batches and of all samples so far (see `dualml.worker.seen`), what the last evaluation took each
     class for, what is known of the weights kept in ``best.safetensors``, how far the ranks' weights
-    were apart at traced updates, and the checks of `dualml.store.agreement`."""
+    were apart at traced updates, the checks of `dualml.store.agreement`, and how many samples each
+    rank was seen to train on."""
 
     step: Count = 0
     seconds: float = 0.0
@@ -38,6 +39,7 @@ class Progress:
     best: dict[str, Any] = field(default_factory=dict)
     apart: dict[str, list[float]] = field(default_factory=dict)
     agreement: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, Count] = field(default_factory=dict)
 
 
 def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:

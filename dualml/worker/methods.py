@@ -15,9 +15,11 @@ from dualml.backend import Backend
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
 from dualml.methods import MethodInfo
-from dualml.methods.driven import Driven, MethodTraining
+from dualml.methods.driven import MethodTraining
+from dualml.methods.loaded import Loaded, drive
 from dualml.worker.evaluate import Score, evaluate, score_of
 from dualml.worker.ranks import Alone, Sharing
+from dualml.worker.seen import Seen
 
 
 class MethodAlone(Alone):
@@ -47,7 +49,7 @@ class MethodRanks(Sharing):
         comm: Communicator,
         info: MethodInfo | None = None,
     ) -> None:
-        self.driven = Driven(backend, training, comm)
+        self.driven = drive(backend, training, comm)
         super().__init__(backend, self.driven, folder, feed, comm)
         self.method, self.info = training, info
         if info is not None:
@@ -68,6 +70,19 @@ class MethodRanks(Sharing):
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         return self.driven.read(lazy)
+
+    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        if isinstance(self.driven, Loaded):
+            return [(self.rank, self.driven.taken[step])]
+        return super().trained_on(batch, step)
+
+    def samples_seen(self, seen: Seen, updates: int) -> tuple[list[dict[str, Any]], str]:
+        samples, sha256 = super().samples_seen(seen, updates)
+        if not isinstance(self.driven, Loaded):
+            return samples, sha256
+        own = self.comm.tensor(np.array([seen.counts[self.rank]], np.int64))
+        counts = [int(self.comm.numpy(n)[0]) for n in self.comm.all_gather(own)]
+        return [{**each, "n": n} for each, n in zip(samples, counts, strict=True)], sha256
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         return self.method.keeps and super().checkpoint_due(looked, seconds, every)

@@ -21,16 +21,20 @@ class Seen:
 
     Attributes:
         chains: rank → the last link, hexadecimal.
+        counts: rank → samples so far.
     """
 
-    def __init__(self, chains: Mapping[int, str] | None = None) -> None:
-        self.chains = dict(chains or {})
+    def __init__(
+        self, chains: Mapping[int, str] | None = None, counts: Mapping[int, int] | None = None
+    ) -> None:
+        self.chains, self.counts = dict(chains or {}), dict(counts or {})
 
     def add(self, rank: int, samples: NDArray[np.int64]) -> None:
         """The samples of a rank in the next update; an empty part is one, too."""
         link = hashlib.sha256(bytes.fromhex(self.chains.get(rank, START)))
         link.update(np.ascontiguousarray(samples, "<i8").data)
         self.chains[rank] = link.hexdigest()
+        self.counts[rank] = self.counts.get(rank, 0) + len(samples)
 
 
 def combined(chains: Mapping[int, str]) -> str:

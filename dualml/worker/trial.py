@@ -238,6 +238,7 @@ class Trial(Setup):
     def save(self, step: int, seconds: float, records: Records) -> None:
         """Put everything needed to go on after ``step`` on disk."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
+        counts = {str(rank): n for rank, n in self.seen.counts.items()}
         with self.spending("write"):
             self.best.write()
             known = (self.digests, seen, self.confusion, self.best.facts, self.apart)
@@ -245,7 +246,7 @@ class Trial(Setup):
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
-                Progress(step, seconds, records.flush(), *known, checks),
+                Progress(step, seconds, records.flush(), *known, checks, counts),
                 self.training.weights(),
                 self.training.state(),
                 self.trace,
@@ -286,7 +287,8 @@ class Trial(Setup):
         self.by_class = [last.get(f"class_accuracy/{n}") for n in range(len(self.by_class))]
         self.confusion = progress.confusion
         self.digests, self.apart = dict(progress.digests), dict(progress.apart)
-        self.seen = Seen({int(rank): link for rank, link in progress.seen.items()})
+        counts = {int(rank): n for rank, n in progress.counts.items()}
+        self.seen = Seen({int(rank): link for rank, link in progress.seen.items()}, counts)
 
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Updates ``first`` … ``last`` without a synchronisation in between."""

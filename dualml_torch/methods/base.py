@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from dualml.backend import Array
 from dualml_torch.model import Network
 
 
@@ -22,6 +23,8 @@ class Given:
         optimizer: parameters → the arm's optimizer.
         criterion: logits, labels → mean loss.
         processes: how many there are.
+        samples: x (N, …) and y of the training set, in the host's memory.
+        batch: samples of a full update of all processes together.
         options: of the method, as `dualml.methods` has them.
         config: of its engine, the user's own, which agrees with the plan.
     """
@@ -31,6 +34,8 @@ class Given:
     criterion: Callable[[Tensor, Tensor], Tensor]
     device: torch.device
     processes: int
+    samples: tuple[Tensor, Tensor]
+    batch: int
     options: Mapping[str, Any]
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -58,6 +63,15 @@ class Base(ABC):
         Args:
             x: what the model takes: samples, and masks where it has Dropout.
         """
+
+    def load(self, batches: Sequence[Array]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Deal out global batches, positions (n,), by a loader that the engine has prepared: of
+        methods that are ``prepared`` in `methods.toml`.
+
+        Returns:
+            Positions, samples and labels of this process's part of each batch.
+        """
+        raise NotImplementedError
 
     @property
     def groups(self) -> Mapping[str, list[list[int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class TorchMethod(MethodTraining, Weighable):
         self.y = torch.from_numpy(recipe.y).to(device)
         self.loss = LOSSES[recipe.loss]
         self.sharded, self.keeps = make.sharded, make.keeps
+        self.prepared = recipe.global_batch if info.prepared else 0
         self.begin(recipe.weights)
 
     def begin(self, weights: Mapping[str, Array]) -> None:
@@ -62,6 +63,8 @@ class TorchMethod(MethodTraining, Weighable):
             criterion=self.loss,
             device=self.device,
             processes=self.ranks,
+            samples=(torch.from_numpy(self.recipe.x), torch.from_numpy(self.recipe.y)),
+            batch=self.recipe.global_batch,
             options=self.info.options,
             config=self.config,
         )
@@ -86,8 +89,23 @@ class TorchMethod(MethodTraining, Weighable):
     def step(
         self, batch: Array, step: int, weight: float = 1.0
     ) -> list[tuple[torch.Tensor, float]]:
+        return self.update(*self.tensors(batch), step, weight)
+
+    def loaded(
+        self, batches: Sequence[Array], first: int
+    ) -> Iterator[tuple[Array, list[tuple[torch.Tensor, float]]]]:
+        dealt = self.method.load(batches)
+        for step, (index, x, y) in enumerate(dealt, start=first):
+            part = index.cpu().numpy()
+            weight = len(part) * self.ranks / len(batches[step - first])
+            yield part, self.update((x, *self.drawn(part)), y, step, weight)
+
+    def update(
+        self, x: tuple[torch.Tensor, ...], y: torch.Tensor, step: int, weight: float
+    ) -> list[tuple[torch.Tensor, float]]:
+        """Make one update of what the model takes."""
         self.method.weight, self.made = weight, False
-        loss = self.method.step(*self.tensors(batch))
+        loss = self.method.step(x, y)
         self.now = step
         if self.scaled:
             self.skips.note(self.made, self.scale)
@@ -99,9 +117,12 @@ class TorchMethod(MethodTraining, Weighable):
     def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """What the model takes for these samples in the next update, and their labels."""
         index = torch.from_numpy(part).to(self.device)
+        return (self.x.index_select(0, index), *self.drawn(part)), self.y.index_select(0, index)
+
+    def drawn(self, part: Array) -> list[torch.Tensor]:
+        """Masks of Dropout for these samples in the next update."""
         drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part).values()
-        given = (torch.from_numpy(mask).to(self.device) for mask in drawn)
-        return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
+        return [torch.from_numpy(mask).to(self.device) for mask in drawn]
 
     def gather(self) -> None:
         if self.sharded:

@@ -15,7 +15,8 @@ from conformance.native import distance
 from dualml.backend import Recipe, Weighable
 from dualml.errors import Unsupported
 from dualml.methods import METHODS
-from dualml.methods.driven import Driven, Driving
+from dualml.methods.driven import Driving
+from dualml.methods.loaded import drive
 from dualml.model import initial_weights, model
 from dualml.optim import rule_from
 from dualml.seeds import generator
@@ -37,7 +38,7 @@ def recipe_with(**options: Any) -> Recipe:
     x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
     y = draw.integers(0, 3, SAMPLES)
-    options = {"updates": 3, "batch": 16, **options}
+    options = {"updates": 3, "batch": 16, "global_batch": 16, **options}
     return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, **options)
 
 
@@ -74,7 +75,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         except Unsupported as reason:
             found[name] = {"unsupported": str(reason)}
             continue
-        driven = training if comm is None else Driven(backend, training, comm)
+        driven = training if comm is None else drive(backend, training, comm)
         runs = []
         for _ in range(2):  # a second trial in the same process begins anew
             driven.load(WEIGHTS, recipe().state(), 0)

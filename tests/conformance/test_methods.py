@@ -22,7 +22,7 @@ EXACT = 2e-5
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
 #: Methods of PyTorch with DistributedDataParallel inside, whose buckets copy all gradients.
 DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerate",
-       "accelerate_metrics", "accelerate_tests_all")  # fmt: skip
+       "accelerate_loader", "accelerate_metrics", "accelerate_tests_all")  # fmt: skip
 #: Those of DeepSpeed that pad every tensor.
 STAGE_3 = ("deepspeed_zero3", "deepspeed_offload_param", "deepspeed_nvme")
 CASES = [(name, n) for name in judged() for n in (1, 2)]

@@ -15,6 +15,8 @@ from dualml.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
+from dualml.methods import METHODS as KNOWN
+from dualml.report.trained import parts_at
 from dualml.store.plan import plan_folder, save
 from dualml.worker.seen import Seen, combined
 
@@ -35,6 +37,7 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 #: 35 are left for the last batch.
 TRAIN, TEST = 355, 120
+PREPARED = [name for name, info in KNOWN["torch"].items() if info.prepared]
 METHODS = [name for name, arm in ARMS.items() if arm.get("method")]
 
 
@@ -57,7 +60,8 @@ def recorded(plan: Plan, arm: str, seed: int) -> dict[str, Any]:
     feed, updates = plan.feed(settings, seed), plan.schedule(settings, seed).updates
     seen, counts = Seen(), [0] * settings.world_size
     for step in range(1, updates + 1):
-        for rank, part in enumerate(feed.parts(step)):
+        prepared = settings.method in PREPARED
+        for rank, part in enumerate(parts_at(feed, step, settings.batch_size, prepared)):
             seen.add(rank, part)
             counts[rank] += len(part)
     return {

@@ -91,6 +91,7 @@ ONLY_TORCH = {
             f"methods/{name}.py"
             for name in (
                 "accelerate",
+                "accelerate_loader",
                 "accelerate_metrics",
                 "amp_bf16",
                 "amp_fp16",

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_methods import ARMS, make, serial
+from fake_methods import ARMS, TWO, make, serial
 
 from dualml.report.methods import Way
+from dualml.report.topics.method_ranks import lasts
 from dualml.report.trained import wrong
 from dualml.store.load import load
 from dualml.words import LANGUAGES, Words
@@ -94,6 +95,25 @@ def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) 
     folder = make(tmp_path / "b", arms=arms, planned=False, change=swap)
     assert why(folder, "ddp") == ""
     assert why(folder, "padded") == "other samples: dealt by distributed_sampler"
+
+
+def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """35 of 64 samples are 32 and 3 of two ranks; the plan's own parts, 18 and 17, are others."""
+    monkeypatch.setitem(ARMS, "loader", {**TWO, "method": "accelerate_loader"})
+    folder = make(tmp_path / "a", arms=("single", "loader"))
+    (trial,) = load([folder]).select("loader", "torch")
+    assert [n for n, _ in trial.samples] == [160 + 32, 160 + 3]
+    assert why(folder, "loader") == ""
+    (last,) = lasts(load([folder]), EN)
+    assert last.parts == [32, 3]
+
+    parts: list[Any] = []
+    make(tmp_path / "b", arms=("single", "ddp"), change=lambda t: parts.append(t["samples"]))
+    folder = make(tmp_path / "c", arms=("single", "loader"),
+                  change=altered("loader", samples=parts[-1]))  # fmt: skip
+    assert "other samples" in why(folder, "loader")
 
 
 def test_without_fingerprints_what_was_asked_for_counts(tmp_path: Path) -> None:

@@ -80,10 +80,11 @@ FEELINGS = """
 name = "tested"
 model = "text_classifier"
 title = { en = "x" }
-data = { name = "feelings", labels = true, words = 120, length = 16, train = 600, test = 151 }
+data = { name = "feelings", labels = true, words = 120, length = 16, train = 640, test = 151 }
 """
 TESTED = {
     "single": "",
+    "loader": TWO.format("accelerate_loader"),
     "metrics": TWO.format("accelerate_metrics"),
     "unprepared": TWO.format("accelerate_tests_all"),
     "config": TWO.format("deepspeed_zero2") + 'method_config = "ds.json"\nlauncher = "deepspeed"',
@@ -106,6 +107,16 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
                           capture_output=True, text=True, timeout=380, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / "out"
+
+
+def test_a_prepared_loader_deals_out_every_sample_of_the_plan(tested: Path) -> None:
+    """Of 640 samples 40 are left for the last batch: 30 and 10 in slices of a full one."""
+    trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
+    assert [rank["n"] for rank in trials["loader"]["samples"]] == [11 * 30 + 9 * 30, 600 - 20]
+    assert [rank["n"] for rank in trials["metrics"]["samples"]] == [10 * 30 + 20 + 9 * 30] * 2
+    page = (tested / "report.html").read_text()
+    ranked = page[page.index('id="table-methods"') :].partition("</table>")[0]
+    assert ">loader<" in ranked
 
 
 def test_samples_that_every_process_tests_are_named(tested: Path) -> None:

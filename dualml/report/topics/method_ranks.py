@@ -17,6 +17,7 @@ from dualml.report.methods import Way, about
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
 from dualml.report.topics.methods import sorted_out
+from dualml.report.trained import parts_at
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
@@ -57,20 +58,21 @@ class Last:
 
 
 def lasts(run: Run, words: Words) -> list[Last]:
-    """By the plan: one of each number of ranks and each batch size."""
-    plan, groups = run.plan, dict[tuple[str, int], list[Way]]()
+    """By the plan: one of each number of ranks, each batch size and each way to deal batches."""
+    plan, groups = run.plan, dict[tuple[str, int, bool], list[Way]]()
     if plan is None:
         return []
     for w in sorted_out(run, words)[0]:
         if w.reference is not None and w.processes > 1:
-            groups.setdefault((w.reference.arm, w.processes), []).append(w)
+            groups.setdefault((w.reference.arm, w.processes, w.prepared), []).append(w)
     batches = []
-    for (arm, n), ways in groups.items():
+    for (arm, n, prepared), ways in groups.items():
         settings = plan.experiment.arms[arm].model_copy(update={"world_size": n})
         seed = ways[0].trials[0].seed
         feed = plan.feed(settings, seed)
         step = min(feed.per_epoch, plan.schedule(settings, seed).updates)
-        parts = [len(part) for part in feed.parts(step)]
+        dealt = parts_at(feed, step, settings.batch_size, prepared)
+        parts = [len(part) for part in dealt]
         batches.append(Last(ways, step, parts, predicted(run, n)))
     return batches
 

@@ -1,0 +1,64 @@
+"""As ``accelerate``; the training set goes through a prepared loader, which gives every process its
+slice of each global batch. With ``even_batches``, the default, it would fill the last batch up with
+samples of the first one."""
+
+import torch
+from accelerate import Accelerator, DataLoaderConfiguration
+from torch.utils.data import DataLoader, TensorDataset
+
+from dualml.errors import Unsupported
+from dualml_torch.methods.base import Base, Given
+
+
+class Batches:
+    """A batch sampler of the plan's global batches."""
+
+    drop_last = False
+
+    def __init__(self, batch_size):
+        self.batch_size, self.batches = batch_size, []
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+class Method(Base):
+    def __init__(self, given: Given) -> None:
+        if given.batch % given.processes:
+            raise Unsupported(
+                f"Accelerate's split_batches needs a batch_size that is a multiple of the "
+                f"processes: {given.batch} samples for {given.processes}; use another batch_size"
+            )
+        config = DataLoaderConfiguration(split_batches=True, even_batches=False)
+        self.accelerator = Accelerator(cpu=given.device.type == "cpu", dataloader_config=config)
+        self.sampler = Batches(given.batch)
+        samples = TensorDataset(torch.arange(len(given.samples[1])), *given.samples)
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(
+            given.model,
+            given.optimizer(given.model.parameters()),
+            DataLoader(samples, batch_sampler=self.sampler),
+        )
+        self.criterion = given.criterion
+
+    def load(self, batches):
+        full = self.sampler.batch_size
+        while batches:  # a smaller batch ends an epoch: Accelerate leaves it out before others
+            ends = [n for n, batch in enumerate(batches, 1) if len(batch) < full]
+            end = ends[0] if ends else len(batches)
+            self.sampler.batches = [batch.tolist() for batch in batches[:end]]
+            yield from self.loader
+            batches = batches[end:]
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model(*x), y)
+        self.accelerator.backward(loss * self.weight)
+        self.optimizer.step()
+        return loss.detach()
+
+    @property
+    def processes(self):
+        return self.accelerator.num_processes
