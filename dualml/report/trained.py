@@ -53,7 +53,8 @@ def _pairs(way: Way, one: Way) -> Iterator[tuple[Trial, Trial]]:
 def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
     """In what a trial differs from that of the reference; empty where it does not."""
     asked, arm = one.arm_settings, way.arm_settings
-    if way.info is not None and not way.info.fits(own.processes > 1):  # of an older version
+    several = own.processes > 1
+    if several and way.info is not None and not way.info.fits(several):  # of an older version
         return words("methods.separate", n=own.processes)
     if own.processes != arm.world_size:
         return words("methods.processes", n=own.processes, asked=arm.world_size)
