@@ -19,10 +19,12 @@ def run(
     *,
     backend: str | Sequence[str] | None = None,
     out: str | PathLike[str] | None = None,
+    name: str | None = None,
     settings: Mapping[str, Any] | None = None,
     arms: str | Sequence[str] = (),
     seeds: int | Sequence[int] = (),
     data: str | None = None,
+    model: str | None = None,
     world_size: int | None = None,
     device: str | None = None,
     threads: int | None = None,
@@ -45,11 +47,13 @@ def run(
         backend: ``"torch"``, ``"mindspore"``, ``"numpy"`` (the referee), several of them, or
             ``"all"``; every installed framework when omitted.
         out: the run folder, new; ``runs/LAB-DATE-TIME`` when omitted.
+        name: takes the place of ``LAB`` in the folder's name.
         settings: dotted keys of the experiment's file and their values, or tables in tables:
             ``{"arms.adam.optimizer.lr": 3e-3}``.
         arms: arms or groups; the experiment's first group when omitted.
         seeds: in place of the experiment's.
         data: the dataset, in place of the experiment's; then no other stands in for it.
+        model: in place of the experiment's.
         world_size: ranks of every arm that has several.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"npu"``; chosen when omitted.
         threads: of each process; chosen when omitted.
@@ -85,10 +89,12 @@ def run(
             lab=None if lab is None else str(lab),
             backend=",".join(listed(backend)) or None,
             out=None if out is None else Path(out),
+            name=name,
             overrides=list(overrides(settings or {})),
             arms=listed(arms),
             seeds=listed(seeds),
             data=data,
+            model=model,
             device=device,
             threads=threads,
             quick=quick,

@@ -250,7 +250,7 @@ def test_a_seed_that_only_the_second_run_has_is_refused(folder: Path, tmp_path: 
 
 def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
     def trial(accuracy: float) -> SimpleNamespace:
-        return SimpleNamespace(status="ok", test_accuracy=accuracy)
+        return SimpleNamespace(status="ok", reason="", test_accuracy=accuracy)
 
     names = [Names(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
     sides: Any = tuple(

@@ -130,6 +130,6 @@ def test_every_method_in_a_lower_precision_says_where_it_casts_otherwise() -> No
     assert run
     for method in run:
         assert set(method.casts) == {"en", "zh"}, method.name
-        assert method.entries
+        assert method.entries or method.package  # entries are of the two frameworks
         assert set(method.entries) <= set(catalogue()), method.name
     assert not any(m.casts or m.entries for m in every if m.precision == "fp32")

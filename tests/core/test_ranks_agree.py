@@ -146,7 +146,7 @@ def test_seeds_that_ended_well_give_no_verdict_where_another_trained_apart(tmp_p
     run = read_run(folder)
     experiment = run.protocol(folder)
     read: dict[Any, Any] = {("ddp", seed): {} for seed in (0, 1, 2)}
-    judged = serial(run, experiment, read, {})
+    judged = serial(run, experiment, read, {"": model("mlp")})
     assert {(j["seed"], j["verdict"], j["reason"]) for j in judged} == {
         (seed, "not comparable", "trained_apart") for seed in (0, 1, 2)
     }

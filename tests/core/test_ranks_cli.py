@@ -125,7 +125,7 @@ def test_bad_input_about_ranks_is_one_line_and_exit_2(
 
 def test_settings_of_ranks_are_not_changed_by_resuming(lab: Path, tmp_path: Path) -> None:
     run(lab, tmp_path / "o", "--arm", "one")
-    for words in (["--check"], ["--rendezvous", "auto"], ["--world-size", "2"]):
+    for words in (["--check"], ["--rendezvous", "auto"]):
         done = dualml("run", "--resume", tmp_path / "o", *words)
         assert (done.returncode, f"leave out {words[0]}" in done.stderr) == (2, True), done.stderr
 

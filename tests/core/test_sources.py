@@ -27,7 +27,7 @@ ROWS = [(name, row) for name, source in SOURCES.items() for row in source.get("r
 #: Backend → folders of tests that can show it at work, beside commands that name it.
 FOLDERS = {
     "P": {"torch", "conformance", "system", "methods", "examples", "notebooks"},
-    "M": {"mindspore", "conformance", "system", "examples", "notebooks"},
+    "M": {"mindspore", "conformance", "system", "methods", "examples", "notebooks"},
     "N": {"core", "conformance", "system"},
     "C": {"core", "system"},
 }
