@@ -344,7 +344,7 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
        for cause, (arm, kind, change) in DECODERS.items()},
     "smoothing": ("adam", loss(smoothed), "loss", "batch", "label-smoothing"),
     "sum": ("softmax", loss(lambda f, out, y: f(out, y) * len(y)), "loss", "batch", "sum-not-mean"),
-    "eval": ("rnn", lambda patch: patch.setattr(reference, "masks", lambda *_: {}), "loss",
+    "eval": ("rnn", lambda patch: patch.setattr(reference, "beside", lambda *_: {}), "loss",
              "batch", "eval-mode"),
     "clipped": ("adam", gradient(clipped), "gradient", None, "clipped-gradient"),
     "frozen": ("adam", gradient(lambda g, _: {**g, "fc1.weight": 0 * g["fc1.weight"]}), "gradient",

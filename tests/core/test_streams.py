@@ -123,7 +123,7 @@ def test_an_arm_has_its_own_settings_over_those_of_the_experiment(
     (["recurrent.rnn_type=\"elman\""], "recurrent.rnn_type"),
     (["recurrent.layers=0"], "recurrent.layers"),
     (["arms.gru.recurrent.width=9"], "arms.gru: recurrent.tied .* width = 9 and hidden = 8"),
-    (["sizes.width=9"], "sizes are of the models gpt and gpt_llama"),
+    (["sizes.width=9"], "sizes are of the models gpt, gpt_llama, resnet18, resnet18_cifar"),
 ])  # fmt: skip
 def test_wrong_settings_of_an_experiment(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
