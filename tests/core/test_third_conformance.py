@@ -61,6 +61,8 @@ def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
         "this backend cannot drop what a segment took and take it again",
         "this backend cannot attend to keys and values block by block",
         "this backend cannot tell how much of the device's memory is given out",
+        "this backend cannot carry the state of recurrent layers over batches",
+        "this backend cannot put the stages of a model on several devices of one process",
     }
 
 

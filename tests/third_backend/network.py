@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from dualml.model import decoder
+from dualml.model import decoder, vision
 from dualml.model import layers as spec
 from dualml.model.spec import canonical
 from third_backend.values import Array, Value, lift, stack
@@ -17,6 +17,8 @@ from third_backend.values import Array, Value, lift, stack
 Own = Mapping[str, Value]
 #: Which positions hold a token, for layers that pass over padding.
 HERE = "here"
+#: Whether batch normalisation takes the statistics of the batch, and moves the running ones.
+LEARNING = "learning"
 
 
 @singledispatch
@@ -36,20 +38,20 @@ def biased(y: Value, there: bool, own: Own) -> Value:
 @apply.register
 def _(layer: spec.Conv2d, x: Value, own: Own) -> Value:
     """A product of matrices for each place of the kernel."""
-    n, k = layer.padding, layer.kernel
+    n, k, step = layer.padding, layer.kernel, layer.stride
     image = padded(x, n).transpose(0, 2, 3, 1)
-    h, w = image.shape[1] - k + 1, image.shape[2] - k + 1
+    h, w = (side - k + 1 for side in image.shape[1:3])  # before the stride leaves places out
     weight, total = own["weight"].transpose(2, 3, 1, 0), lift(0.0)
     for i in range(k):
         for j in range(k):
-            total = total + image[:, i : i + h, j : j + w] @ weight[i, j]
+            total = total + image[:, i : i + h : step, j : j + w : step] @ weight[i, j]
     return biased(total, layer.bias, own).transpose(0, 3, 1, 2)
 
 
-def padded(x: Value, n: int) -> Value:
+def padded(x: Value, n: int, border: float = 0.0) -> Value:
     if not n:
         return x
-    wide = np.pad(x.data, ((0, 0), (0, 0), (n, n), (n, n)))
+    wide = np.pad(x.data, ((0, 0), (0, 0), (n, n), (n, n)), constant_values=border)
     return Value(wide, [(x, lambda g: g[:, :, n:-n, n:-n])])
 
 
@@ -60,11 +62,37 @@ def _(layer: spec.Bias, x: Value, own: Own) -> Value:
 
 @apply.register
 def _(layer: spec.MaxPool2d, x: Value, own: Own) -> Value:
-    k, (b, c, height, width) = layer.kernel, x.shape
-    h, w = height // k, width // k
-    cells = x[:, :, : h * k, : w * k].reshape(b, c, h, k, w, k).transpose(0, 1, 2, 4, 3, 5)
-    flat = cells.reshape(b * c * h * w, k * k)
+    k, image = layer.kernel, padded(x, layer.padding, -np.inf)
+    b, c, *sides = image.shape
+    h, w = ((side - k) // layer.step + 1 for side in sides)
+    rows, columns = (layer.step * np.arange(n)[:, None] + np.arange(k) for n in (h, w))
+    windows = image[:, :, rows[:, None, :, None], columns[None, :, None, :]]
+    flat = windows.reshape(b * c * h * w, k * k)
     return flat[np.arange(len(flat.data)), flat.data.argmax(axis=1)].reshape(b, c, h, w)
+
+
+@apply.register
+def _(layer: vision.BatchNorm2d, x: Value, own: Own) -> Value:
+    mean, variance = (own[leaf].data.reshape(-1, 1, 1) for leaf in layer.buffers())
+    if not own[LEARNING].data:
+        return scaled_channels(x - mean, Value(variance), layer.eps, own)
+    count = x.data.size // layer.channels
+    average = x.mean(0).mean(2).mean(3)
+    centred = x - average
+    spread = (centred * centred).mean(0).mean(2).mean(3)
+    for running, now in ((mean, average.data[0]), (variance, spread.data[0] * count / (count - 1))):
+        running += np.float32(layer.momentum) * (now - running)  # where the training keeps it
+    return scaled_channels(centred, spread, layer.eps, own)
+
+
+def scaled_channels(centred: Value, variance: Value, eps: float, own: Own) -> Value:
+    weight, bias = (own[leaf].reshape(-1, 1, 1) for leaf in ("weight", "bias"))
+    return centred * (variance + eps).power(-0.5) * weight + bias
+
+
+@apply.register
+def _(layer: vision.GlobalAvgPool2d, x: Value, own: Own) -> Value:
+    return x.mean(2).mean(3).reshape(*x.shape[:2])
 
 
 @apply.register
@@ -230,11 +258,13 @@ def forward(
     own: Own,
     values: Sequence[Any],
     masks: Sequence[Array] = (),
+    learning: bool = False,
 ) -> tuple[list[Any], dict[str, Any]]:
     """The stack after the layers from the one before them, and the output of every layer.
 
     Args:
         masks: of the Dropout layers, in order; without them Dropout is the identity.
+        learning: whether batch normalisation goes by the batch, and moves its running statistics.
     """
     *kept, x = values
     outputs, waiting, tokens = {}, iter(masks), x
@@ -243,12 +273,17 @@ def forward(
             kept.append(x)
         elif isinstance(layer, spec.Merge):
             x = kept.pop() + x
+        elif isinstance(layer, spec.Swap):
+            kept[-1], x = x, kept[-1]
         elif isinstance(layer, spec.Dropout):
             x = x * next(waiting) if masks else x
         else:
             given = {leaf: own[full] for leaf, full in canonical(name, layer).items()}
             if layer.padded:
                 given[HERE] = Value(np.float32(tokens != spec.PADDING))
+            if layer.buffers():
+                given |= {leaf: own[f"{name}.{leaf}"] for leaf in layer.buffers()}
+                given[LEARNING] = Value(learning)
             x = apply(layer, x, given)
         outputs[name] = x
     return [*kept, x], outputs

@@ -32,7 +32,9 @@ class SingleTraining(Training, Observable, Divisible):
     """See `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.recipe, self.now, self.own = recipe, 0, single(recipe.weights)
+        self.recipe, self.now, spec = recipe, 0, recipe.spec
+        self.own = single({name: recipe.weights[name] for name in spec.parameters()})
+        self.statistics = single({name: recipe.weights[name] for name in spec.buffers})
         self.optimizer, self.loss = Optimizer(recipe.rule, self.own), LOSSES[recipe.loss]
 
     def inputs(self, x: Array) -> Any:
@@ -46,7 +48,11 @@ class SingleTraining(Training, Observable, Divisible):
             drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part)
             x, y = self.given(part)
             (logits,), _ = forward(
-                self.recipe.spec.layers, own, [self.inputs(x)], [*drawn.values()]
+                self.recipe.spec.layers,
+                own | self.buffers(),
+                [self.inputs(x)],
+                [*drawn.values()],
+                learning=True,
             )
             value = self.loss(logits, y)
             loss += share * float(value.data)
@@ -65,7 +71,8 @@ class SingleTraining(Training, Observable, Divisible):
         self.now = step
 
     def trace(self, batch: Array, probe: Array) -> Trace:
-        return Trace(*self.look(batch, probe), *self.gradient(batch))
+        with self.preserving_statistics():
+            return Trace(*self.look(batch, probe), *self.gradient(batch))
 
     def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, outputs = self.infer(self.given(probe)[0])
@@ -75,7 +82,7 @@ class SingleTraining(Training, Observable, Divisible):
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def infer(self, x: Array) -> tuple[Value, dict[str, Any]]:
-        own = {name: Value(w) for name, w in self.own.items()}
+        own = {name: Value(w) for name, w in self.own.items()} | self.buffers()
         (logits,), outputs = forward(self.recipe.spec.layers, own, [self.inputs(x)])
         return logits, outputs
 
@@ -84,7 +91,19 @@ class SingleTraining(Training, Observable, Divisible):
         return float(self.loss(logits, y).data), logits.data.argmax(axis=-1)
 
     def weights(self) -> Arrays:
-        return {name: w.copy() for name, w in self.own.items()}
+        both = {name: w.copy() for name, w in self.own.items()} | self.running_statistics()
+        return {name: both[name] for name in self.recipe.spec.tensors()}
+
+    def buffers(self) -> dict[str, Value]:
+        """Values on the arrays themselves: batch normalisation moves them in place."""
+        return {name: Value(a) for name, a in self.statistics.items()}
+
+    def running_statistics(self) -> Arrays:
+        return {name: a.copy() for name, a in self.statistics.items()}
+
+    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        for name, a in self.statistics.items():
+            a[...] = statistics[name]
 
     def state(self) -> dict[str, Arrays]:
         return self.optimizer.state()
@@ -92,6 +111,7 @@ class SingleTraining(Training, Observable, Divisible):
     def load(self, weights: Mapping[str, Any], state: Mapping[str, Any], step: int) -> None:
         for name, w in self.own.items():
             w[...] = weights[name]
+        self.load_running_statistics(weights)
         self.optimizer.load(state, step)
         self.now = step
 
