@@ -208,7 +208,7 @@ def test_groups_override_any_hyperparameter() -> None:
 def test_a_refused_group_is_not_added() -> None:
     opt = SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
     new = torch.nn.Parameter(torch.ones(2))
-    with pytest.raises(UserError, match="momentum must satisfy 0 <= momentum < 1"):
+    with pytest.raises(UserError, match="momentum must satisfy 0 <= momentum <= 1"):
         opt.add_param_group({"params": [new], "momentum": 1.5})
     assert len(opt.param_groups) == 1
     opt.add_param_group({"params": [new], "lr": 1})
