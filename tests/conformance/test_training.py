@@ -163,11 +163,15 @@ def test_going_back_to_a_checkpoint_is_bit_identical(backend: Backend, rule: Rul
         assert np.array_equal(fresh.weights()[name], w), name
 
 
+#: Names of the classes.
+DIGITS = tuple("0123456789")
+
+
 def small_trial(backend: Backend, folder: Path, updates: int, **keys: Any) -> Trial:
     """Of softmax regression with momentum, on 150 samples; ``keys`` of its arm."""
     x, y = X[:, 0], Y[:150]
     images = ((x - x.min()) * 40).astype(np.uint8)[:150]
-    data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, 10)
+    data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, DIGITS)
     momentum = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
     arms = {"sgd": Arm(optimizer=momentum, schedule={"warmup": 1}, updates=updates, **keys)}
     plan = freeze(
