@@ -30,7 +30,7 @@ class MindSporeCollectives(Communicator):
         if primitive == "barrier":
             x, options = self.tensor(np.zeros(1, np.float32)), {"op": "sum"}
             primitive = "all_reduce"
-        with self._told(primitive):
+        with self._name_errors(primitive):
             return getattr(self, f"_{primitive}_native")(self._contiguous(x), **options)
 
     def _all_reduce_native(self, x: ms.Tensor, op: str) -> ms.Tensor:
@@ -74,7 +74,7 @@ class MindSporeCollectives(Communicator):
         return ms.Tensor.from_numpy(into.asnumpy().reshape(x.shape))
 
     @contextmanager
-    def _told(self, primitive: str) -> Iterator[None]:
+    def _name_errors(self, primitive: str) -> Iterator[None]:
         try:
             yield
         except (RuntimeError, ValueError, TypeError, KeyError) as error:

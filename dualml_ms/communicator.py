@@ -170,7 +170,7 @@ class MindSporeCommunicator(MindSporeCollectives):
         # Messages are copied into a queue, so that all may send first. World ranks and the world's
         # group, also in a subgroup: a pair of ranks shares one queue whatever the group.
         buffers = {peer: self._contiguous(x) for peer, x in receive.items()}
-        with self._told("exchange"):
+        with self._name_errors("exchange"):
             for peer, x in send.items():
                 if x.size:
                     whole = self._contiguous(x)

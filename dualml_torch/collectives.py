@@ -37,32 +37,32 @@ class TorchCollectives(Communicator):
 
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Any:
         if self.group is None:
-            return self._alone(primitive, x, options)
-        with self._told(primitive):
+            return self._run_on_one_rank(primitive, x, options)
+        with self._name_errors(primitive):
             _, result = getattr(self, f"_{primitive}_begin")(x, False, **options)
             return result()
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Work:
         if self.group is None:
-            result = self._alone(primitive, x, options)
+            result = self._run_on_one_rank(primitive, x, options)
             return Work(lambda: result, lambda: True)
         if primitive == "reduce_scatter" and self.member.engine == "gloo":
             return self._start_gloo_reduce_scatter(x, **options)
-        with self._told(primitive):
+        with self._name_errors(primitive):
             work, result = getattr(self, f"_{primitive}_begin")(x, True, **options)
         return self._work(primitive, work, result)
 
     def _start_gloo_reduce_scatter(self, x: Tensor, op: str) -> Work:
         """Begin what gloo does, an all_reduce: its own reduce_scatter copies the part when it is
         waited for, and is never done before."""
-        with self._told("reduce_scatter"):
+        with self._name_errors("reduce_scatter"):
             work, result = self._all_reduce_begin(x, True, op)
         start, size = start_of(len(x), self.size, self.rank), parts_of(len(x), self.size)[self.rank]
         return self._work("reduce_scatter", work, lambda: result()[start : start + size])
 
     def _work(self, primitive: str, work: Any, result: Callable[[], Any]) -> Work:
         def wait() -> Any:
-            with self._told(primitive):
+            with self._name_errors(primitive):
                 if work is not None:
                     work.wait()
             return result()
@@ -128,14 +128,14 @@ class TorchCollectives(Communicator):
         """One tensor of the shape of ``x`` for every rank, side by side in one memory."""
         return list(x.new_empty((self.size, *x.shape)).unbind(0))
 
-    def _alone(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
+    def _run_on_one_rank(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
         if primitive in ("gather", "all_gather"):
             return [x]
         parts = options.get("parts")
         return {"scatter": parts and parts[0], "all_to_all": parts}.get(primitive, x)
 
     @contextmanager
-    def _told(self, primitive: str) -> Iterator[None]:
+    def _name_errors(self, primitive: str) -> Iterator[None]:
         """torch's errors as one line: who, in what, and what is likely behind it."""
         try:
             yield

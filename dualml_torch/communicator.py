@@ -185,7 +185,7 @@ class TorchCommunicator(TorchCollectives):
         if len(chosen) > 1:
             made_of = "-".join(map(str, self.ranks))
             key = f"group.{self.place.key}.{made_of}.{self._sequence}"
-            with self._told("subgroup"):
+            with self._name_errors("subgroup"):
                 group = new_group(self.place, self.member, chosen, key)
         return type(self)(self.place, self.member, chosen, group)
 
@@ -193,7 +193,7 @@ class TorchCommunicator(TorchCollectives):
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
         buffers = {peer: x.contiguous() for peer, x in receive.items()}
-        with self._told("exchange"):
+        with self._name_errors("exchange"):
             if self.member.engine == "nccl":  # one by one, a send could wait for its receiver
                 steps = [(dist.irecv, peer, x) for peer, x in buffers.items()]
                 steps += [(dist.isend, peer, x.contiguous()) for peer, x in send.items()]
@@ -220,12 +220,12 @@ class TorchCommunicator(TorchCollectives):
         return self._message(dist.irecv, buffer, peer, tag)
 
     def _message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> Work:
-        with self._told("exchange"):
+        with self._name_errors("exchange"):
             work = begin(x, None if peer is None else self.ranks[peer], self.group, tag)
         read: list[int] = []
 
         def wait() -> Tensor:
-            with self._told("exchange"):
+            with self._name_errors("exchange"):
                 work.wait()
                 if peer is None:
                     read.append(work._source_rank())  # in the group

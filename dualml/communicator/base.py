@@ -71,7 +71,7 @@ class Communicator(Messages):
         self._enter("all_reduce", x, op)
         if self._native_here("all_reduce", x, op):
             own = x if inplace else self.copy(x)
-            return self._begun("all_reduce", own, wait, lambda y: self._mean(y, op), op=added(op))
+            return self._launch("all_reduce", own, wait, lambda y: self._mean(y, op), op=added(op))
         return settled(self._fold(self._all_gather(x), op), wait)
 
     def reduce(self, x: Tensor, root: int = 0, op: str = "sum", *, wait: bool = True) -> Any:
@@ -82,7 +82,7 @@ class Communicator(Messages):
             def then(total: Tensor) -> Tensor | None:
                 return self._mean(total, op) if self.rank == root else None
 
-            return self._begun("reduce", self.copy(x), wait, then, op=added(op), root=root)
+            return self._launch("reduce", self.copy(x), wait, then, op=added(op), root=root)
         parts = self._gather(x, root)
         return settled(None if parts is None else self._fold(parts, op), wait)
 
@@ -93,7 +93,7 @@ class Communicator(Messages):
         self._enter("broadcast", x, root=root)
         own = x if inplace else self.copy(x)
         if self._native_here("broadcast", x, handed=(x,) if self.rank == root else ()):
-            return self._begun("broadcast", own, wait, root=root)
+            return self._launch("broadcast", own, wait, root=root)
         if self.rank != root:
             return settled(self.exchange({}, {root: own})[root], wait)
         self.exchange(dict.fromkeys(self._others(), own), {})
@@ -103,14 +103,14 @@ class Communicator(Messages):
         """Every rank's ``x`` on rank ``root``, in a list; None elsewhere."""
         self._enter("gather", x, root=root)
         if not wait and self._native_here("gather", x):
-            return self._begun("gather", self.copy(x), wait, root=root)
+            return self._launch("gather", self.copy(x), wait, root=root)
         return settled(self._gather(x, root), wait)
 
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
         """Every rank's ``x`` on every rank, in a list."""
         self._enter("all_gather", x)
         if not wait and self._native_here("all_gather", x):
-            return self._begun("all_gather", self.copy(x), wait)
+            return self._launch("all_gather", self.copy(x), wait)
         return settled(self._all_gather(x), wait)
 
     def scatter(
@@ -130,7 +130,7 @@ class Communicator(Messages):
         self._enter("scatter", like, root=root)
         own = [self.copy(p) for p in parts or ()] if self.rank == root else None
         if self._native_here("scatter", like, handed=own or ()):
-            return self._begun("scatter", self.empty_like(like), wait, parts=own, root=root)
+            return self._launch("scatter", self.empty_like(like), wait, parts=own, root=root)
         if own is None:
             return settled(self.exchange({}, {root: self.empty_like(like)})[root], wait)
         self.exchange({r: own[r] for r in self._others()}, {})
@@ -141,7 +141,7 @@ class Communicator(Messages):
         self._enter("reduce_scatter", x, op)
         if self._native_here("reduce_scatter", x, op):
             own, options = self.copy(x), {"op": added(op)}
-            return self._begun("reduce_scatter", own, wait, lambda y: self._mean(y, op), **options)
+            return self._launch("reduce_scatter", own, wait, lambda y: self._mean(y, op), **options)
         whole, ends = self.copy(x), [start_of(len(x), self.size, r) for r in range(self.size + 1)]
         parts = self._swap([self.slice(whole, a, b) for a, b in pairwise(ends)])
         return settled(self._fold(parts, op), wait)
@@ -163,12 +163,12 @@ class Communicator(Messages):
         native = self._native_here("all_to_all", parts[0], handed=parts)
         own = [self.copy(p) for p in parts]
         if native:
-            return self._begun("all_to_all", own[0], wait, list, parts=own)
+            return self._launch("all_to_all", own[0], wait, list, parts=own)
         return settled(self._swap(own), wait)
 
     def barrier(self, *, wait: bool = True) -> Any:
         """Return when every rank has called it."""
-        return self._begun("barrier", None, wait, lambda _: None)
+        return self._launch("barrier", None, wait, lambda _: None)
 
     def per_machine(self) -> int:
         """Ranks on each machine, where each has as many, next to one another; else 0.
@@ -209,7 +209,7 @@ class Communicator(Messages):
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
         """A communicator of these ranks of the group, this one among them."""
 
-    def _begun(
+    def _launch(
         self,
         primitive: str,
         x: Tensor,

@@ -26,7 +26,7 @@ def check_batch_norm(
         own = models.get(arm.model, spec)
         if not own.buffers or arm.kind != "train":
             continue
-        if what := apart(arm):
+        if what := find_excluded_setting(arm):
             raise UserError(
                 f"arms.{name}: model {own.name!r} has batch normalisation, whose running "
                 f"statistics belong to no parameter and to no micro-batch; {what} does not keep "
@@ -43,8 +43,8 @@ def check_batch_norm(
                 )
 
 
-def apart(arm: Arm) -> str:
-    """The setting with which running statistics are not kept; empty without one."""
+def find_excluded_setting(arm: Arm) -> str:
+    """Return the setting that does not keep running statistics, or an empty string."""
     found = {
         "split": arm.split is not None,
         f"zero = {arm.zero}": bool(arm.zero),
