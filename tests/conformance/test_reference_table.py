@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.backends import DEVICE, on_ranks
+from conformance.backends import DEVICE, judged, on_ranks
 
 from dualml.communicator import PRIMITIVES
 
@@ -50,8 +50,10 @@ def found(backend: str) -> list[Any]:
     return [entry for told in tried for entry in told["entries"]]
 
 
-@pytest.mark.parametrize("backend", COLUMNS)
+@pytest.mark.parametrize("backend", judged())
 def test_what_it_says_of_cpus_is_found_there(backend: str) -> None:
+    if backend not in COLUMNS:
+        pytest.skip("docs/primitives.md has no column for this backend")
     marks, wrong = table("primitives.md")[COLUMNS[backend]], []
     for name, mark in marks.items():
         if name == "bitwise":

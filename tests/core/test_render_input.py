@@ -80,7 +80,7 @@ def test_a_folder_is_needed_and_nothing_is_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", [("--image", "x:y"), ("--rate", "1Gbit"), ("--render", "x")])
 def test_options_of_files_are_not_for_queues(option: tuple[str, str]) -> None:
-    done = dualml("submit", *LAB2, *option)
+    done = dualml("submit", *LAB2, "--backend", "numpy", *option)
     assert done.returncode == 2
     assert f"{option[0]} is for --on compose and --on kubernetes" in done.stderr
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_docs_blocks import parse
 
 from dualml.experiment.load import load
-from tests.core.test_docs_blocks import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = importlib.util.spec_from_file_location("sources", ROOT / "docs" / "sources.py")

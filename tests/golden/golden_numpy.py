@@ -110,5 +110,24 @@ def compare(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What has changed. On the machine that recorded, bytes count; elsewhere trained numbers may
     differ by rounding, but plans, verdicts, files and keys may not."""
     here = was["bytes"]["machine"] == now["bytes"]["machine"]
-    kept = [{k: v for k, v in r.items() if here or k != "bytes"} for r in (was, now)]
-    return differences(*kept, close=not here)
+    if here:
+        return differences(was, now)
+    return differences(*(without_bytes(record) for record in (was, now)), close=True)
+
+
+def without_bytes(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without digests of trained numbers, whose last bits are the machine's."""
+    trials = [
+        {**trial, "agreement": without_digests(trial["agreement"])}
+        if "agreement" in trial
+        else trial
+        for trial in record["run"]["trials"]
+    ]
+    kept = {key: value for key, value in record.items() if key != "bytes"}
+    return {**kept, "run": {**record["run"], "trials": trials}}
+
+
+def without_digests(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_digests(v) for k, v in value.items() if k != "sha256"}
+    return [without_digests(v) for v in value] if isinstance(value, list) else value

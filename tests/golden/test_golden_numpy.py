@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 import golden_check
@@ -45,3 +46,16 @@ def test_rounding_is_none_on_another_machine_only() -> None:
     assert golden_numpy.compare(was, now) == []
     first["records"]["rank0"]["loss"]["value"][-1] *= 1 + 1e-6
     assert golden_numpy.compare(was, now)
+
+
+def test_digests_of_trained_numbers_count_on_their_machine_alone() -> None:
+    """Rounding differs between machines, and with it every digest of weights."""
+    was = golden_check.read_json(golden_check.record_of("numpy/lab2"))
+    now = deepcopy(was)
+    check = next(t["agreement"] for t in now["run"]["trials"] if "agreement" in t)["checks"][0]
+    check["sha256"] = "0" * 64
+    assert len(golden_numpy.compare(was, now)) == 1
+    now["bytes"]["machine"]["cpu"] = "another"
+    assert golden_numpy.compare(was, now) == []
+    now["run"]["trials"][-1]["status"] = "failed"
+    assert len(golden_numpy.compare(was, now)) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -44,6 +46,16 @@ def by_rule(momentum: float) -> list[np.ndarray]:
     return after
 
 
+@pytest.fixture
+def pynative() -> Iterator[None]:
+    """Operator by operator, whatever mode an earlier test of this process has left."""
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    yield
+    ms.set_context(mode=before)
+
+
+@pytest.mark.usefixtures("pynative")
 def test_nothing_adds_up() -> None:
     after = train()
     np.testing.assert_allclose(after, by_rule(0.0), rtol=2e-5, atol=2e-6)
