@@ -49,7 +49,7 @@ class Method(Base):
         config = {**given.config, **CONFIG, "bf16": {"enabled": "bf16" in given.options}}
         config["zero_optimization"] = self.sharing(given)
         lower = "bf16" in given.options
-        weights = [p.detach().clone() for p in given.model.parameters()]
+        weights = [p.detach().clone() for p in given.model.parameters()] if lower else []
         self.model, self.optimizer, *_ = deepspeed.initialize(
             model=Lowered(given.model) if lower else given.model,
             optimizer=given.optimizer(given.model.parameters()),
