@@ -442,7 +442,7 @@ def test_a_recurrent_layer_may_have_an_approximate_tanh(kind: type[Recurrent]) -
     assert "tanh-approximation" not in {cause for cause, *_ in alternatives(relu)}
 
 
-def test_the_approximation_is_continuous_but_for_its_ends() -> None:
+def test_the_approximation_is_exact_near_zero_and_one_beyond_five() -> None:
     x = np.array([0.0, 1.0, 4.9, 5.0, 5.1, -5.1])
     gap = rational_tanh(x) - np.tanh(x)
     assert np.abs(gap[:2]).max() < 1e-9

@@ -87,6 +87,7 @@ try:
         # A rank whose neighbour dies inside the barrier fails there and lives on.
         board.post(f"met{rank}", "")
         while any(board.read(f"met{other}") is None for other in job["die"]):
+            assert time.monotonic() < start + job["timeout"], "another rank never met"
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     if "die" in job:

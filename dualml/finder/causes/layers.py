@@ -105,7 +105,7 @@ def of_tanh(layer: Tanh) -> Changes:
 
 
 def of_recurrence(layer: Layer) -> Changes:
-    """The same approximation in every step of a recurrent layer."""
+    """Yield a recurrent layer whose tanh is `rational_tanh` in every step; nothing for ReLU."""
     forward: Any = PAIRS[type(layer)][0]
     if getattr(layer, "nonlinearity", "tanh") == "tanh":
         change: Change = lambda p: forward(p.layer, p.value, p.own, tanh=rational_tanh)[0]  # noqa: E731

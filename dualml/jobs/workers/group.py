@@ -17,7 +17,7 @@ from typing import Any
 
 from dualml.files import open_to_append, remove
 from dualml.jobs.workers.alone import is_port_used
-from dualml.jobs.workers.record import Ending, ending_file, log_path
+from dualml.jobs.workers.record import Ending, code_of_failure, ending_file, log_path
 from dualml.jobs.workers.scheduler import scheduler
 from dualml.jobs.workers.seat import Seat
 from dualml.jobs.workers.tail import Tail
@@ -203,7 +203,6 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
 
 def code_of(workers: Sequence[Worker]) -> int:
     """Choose the exit code of a job, by the worker that failed by itself."""
-    by_itself = next((w.code for w in workers if w.code and not w.reason), None)
-    if by_itself is not None:
-        return by_itself if by_itself > 0 else 128 - by_itself
+    if (code := code_of_failure(workers)) is not None:
+        return code
     return TIMED_OUT if any(worker.reason for worker in workers) else 0

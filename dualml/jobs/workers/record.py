@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from dualml.launch.supervise import died
 from dualml.store.jsonfile import Count, JsonFile, Number, Record
@@ -13,6 +13,18 @@ from dualml.store.jsonfile import Count, JsonFile, Number, Record
 INTERRUPTED = 130
 #: Codes of what died of SIGTERM: of a process, and as a shell has it.
 TERMINATED = (-15, 143)
+
+
+class Ended(Protocol):
+    """What has an exit code, None while it runs, and the reason why others ended it, if they did."""
+
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def reason(self) -> str | None: ...
+
+
+EndedT = TypeVar("EndedT", bound=Ended)
 
 
 class Ending(Record):
@@ -67,7 +79,7 @@ def read_endings(out: Path, size: int) -> list[Ending]:
     return [ending for ending in found if ending is not None]
 
 
-def first_failure(endings: Sequence[Ending]) -> Ending | None:
+def first_failure(endings: Sequence[EndedT]) -> EndedT | None:
     """Return the end of the worker that failed by itself; None where each ended well.
 
     A scheduler that ends a job for one worker sends SIGTERM to all processes of the others, which
@@ -77,10 +89,10 @@ def first_failure(endings: Sequence[Ending]) -> Ending | None:
     return min(failed, key=lambda e: (e.reason is not None, e.code in TERMINATED), default=None)
 
 
-def code_of_failure(endings: Sequence[Ending]) -> int | None:
+def code_of_failure(endings: Sequence[Ended]) -> int | None:
     """Return the exit code of the worker that failed by itself, as a shell has it; None where each
     ended well or was ended by others."""
     failed = first_failure(endings)
-    if failed is None or failed.reason:
+    if failed is None or failed.reason or failed.code is None:
         return None
     return failed.code if failed.code > 0 else 128 - failed.code
