@@ -16,7 +16,7 @@ TERMINATED = (-15, 143)
 
 
 class Ended(Protocol):
-    """What has an exit code, None while it runs, and the reason why others ended it, if they did."""
+    """What has an exit code, None while it runs, and a reason where others ended it."""
 
     @property
     def code(self) -> int | None: ...
