@@ -76,8 +76,8 @@ def run_workers(
         limit: seconds that they may take; 0: any.
 
     Returns:
-        0, or the exit code of the worker that failed first, 128 and more for a signal; 124 where
-        time was up, 127 where the command cannot be started.
+        0, or the exit code of the worker that failed by itself, 128 and more for a signal; 124
+        where time was up, 127 where the command cannot be started.
 
     Raises:
         KeyboardInterrupt: after all workers and their children are gone.
@@ -99,8 +99,8 @@ def run_workers(
             give_up(workers, "was ended with its job")
             for tail in tails:
                 tail.copy(last=True)
-            write_endings(workers, out, met)
-    return code_of(workers)
+            endings = write_endings(workers, out, met)
+    return code_of(endings)
 
 
 def start(command: Sequence[str], seat: Seat, out: Path | None) -> Worker:
@@ -181,10 +181,10 @@ def end_groups(workers: Sequence[Worker]) -> None:
                 worker.look()
 
 
-def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None) -> None:
-    """Leave in a job's folder, if it has one, how its workers on this node ended, and print a line
+def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None) -> list[Ending]:
+    """Write to a job's folder, if it has one, how its workers on this node ended, and print a line
     for each that failed."""
-    host = socket.gethostname()
+    host, endings = socket.gethostname(), list[Ending]()
     for worker in workers:
         rank, code = worker.seat.rank, -1 if worker.code is None else worker.code
         known: dict[str, Any] = {"rank": rank, "host": host, "code": code}
@@ -192,6 +192,7 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
         known |= {"reason": worker.reason} if worker.reason else {}
         known |= {"met": met} if met is not None and rank == 0 else {}
         ending = Ending.model_validate(known)
+        endings.append(ending)
         if out is not None:
             ending_file(rank).write(out, ending)
         if line := ending.describe_failure():
@@ -199,10 +200,11 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
         elif out is None and met is False:  # nobody else will say it
             text = Words("en")("workers.apart", size=worker.seat.size, port=worker.seat.port)
             print(f"dualml: {text}", flush=True)
+    return endings
 
 
-def code_of(workers: Sequence[Worker]) -> int:
+def code_of(endings: Sequence[Ending]) -> int:
     """Choose the exit code of a job, by the worker that failed by itself."""
-    if (code := code_of_failure(workers)) is not None:
+    if (code := code_of_failure(endings)) is not None:
         return code
-    return TIMED_OUT if any(worker.reason for worker in workers) else 0
+    return TIMED_OUT if any(ending.reason for ending in endings) else 0

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from dualml.launch.supervise import died
 from dualml.store.jsonfile import Count, JsonFile, Number, Record
 
 #: Exit code of what was ended by Ctrl-C, or by a polite signal.
 INTERRUPTED = 130
-#: Codes of what died of SIGTERM: of a process, and as a shell has it.
+#: Exit codes of a process that died of SIGTERM: the system's, and a shell's.
 TERMINATED = (-15, 143)
-
-
-class Ended(Protocol):
-    """What has an exit code, None while it runs, and a reason where others ended it."""
-
-    @property
-    def code(self) -> int | None: ...
-    @property
-    def reason(self) -> str | None: ...
-
-
-EndedT = TypeVar("EndedT", bound=Ended)
 
 
 class Ending(Record):
@@ -79,20 +67,24 @@ def read_endings(out: Path, size: int) -> list[Ending]:
     return [ending for ending in found if ending is not None]
 
 
-def first_failure(endings: Sequence[EndedT]) -> EndedT | None:
-    """Return the end of the worker that failed by itself; None where each ended well.
+def first_failure(endings: Sequence[Ending]) -> Ending | None:
+    """Choose the worker that failed by itself, of several the one with the lowest rank.
 
     A scheduler that ends a job for one worker sends SIGTERM to all processes of the others, which
-    may die of it before anybody has noted why: those come after one that ended by itself.
+    may die of it before their agent has noted a reason. So a worker with a reason is chosen last,
+    and one that died of SIGTERM only where no other failed by itself.
+
+    Returns:
+        How that worker ended; None where no worker failed.
     """
     failed = [e for e in endings if e.code]
-    return min(failed, key=lambda e: (e.reason is not None, e.code in TERMINATED), default=None)
+    return min(failed, key=lambda e: (bool(e.reason), e.code in TERMINATED, e.rank), default=None)
 
 
-def code_of_failure(endings: Sequence[Ended]) -> int | None:
+def code_of_failure(endings: Sequence[Ending]) -> int | None:
     """Return the exit code of the worker that failed by itself, as a shell has it; None where each
     ended well or was ended by others."""
     failed = first_failure(endings)
-    if failed is None or failed.reason or failed.code is None:
+    if failed is None or failed.reason:
         return None
     return failed.code if failed.code > 0 else 128 - failed.code
