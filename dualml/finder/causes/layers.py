@@ -108,15 +108,19 @@ def of_recurrence(layer: Layer) -> Changes:
     """Yield a recurrent layer whose tanh is `rational_tanh` in every step; nothing for ReLU."""
     forward: Any = PAIRS[type(layer)][0]
     if getattr(layer, "nonlinearity", "tanh") == "tanh":
-        change: Change = lambda p: forward(p.layer, p.value, p.own, tanh=rational_tanh)[0]  # noqa: E731
-        yield "tanh-approximation", change, {}
+        yield "tanh-approximation", lambda p: forward(p.layer, p.value, p.own, rational_tanh)[0], {}
 
 
 def rational_tanh(x: Array) -> Any:
-    """Lambert's continued fraction to x⁷ for |x| ≤ 5, which kernels use for speed; ±1 beyond."""
+    """Approximate tanh by Lambert's continued fraction to x⁷ for |x| ≤ 5, by ±1 beyond.
+
+    MindSpore's kernels for CPUs do the same in float32 (`TanhOpt` in its nnacl): off from tanh by
+    1.0e-4 at |x| = 5, by less than 1e-9 for |x| ≤ 1.
+    """
     s = x * x
-    up = x * (135135 + s * (17325 + s * (378 + s)))
-    return np.where(np.abs(x) > 5, np.sign(x), up / (135135 + s * (62370 + s * (3150 + s * 28))))
+    numerator = x * (135135 + s * (17325 + s * (378 + s)))
+    denominator = 135135 + s * (62370 + s * (3150 + s * 28))
+    return np.where(np.abs(x) > 5, np.sign(x), numerator / denominator)
 
 
 def of_conv(layer: Conv2d) -> Changes:
