@@ -17,7 +17,12 @@ from dualml.errors import UserError
 from dualml.files import read_text, write_bytes
 from dualml.jobs.store import ENDED, MODE, Job, Jobs, State, Status, begun, resumed, waited
 from dualml.jobs.workers.alone import describe_end
-from dualml.jobs.workers.record import code_of_failure, read_endings, status_of
+from dualml.jobs.workers.record import (
+    code_of_failure,
+    first_failure_under_slurm,
+    read_endings,
+    status_of,
+)
 from dualml.launch.wire import TOKEN
 from dualml.machine import Finished, bounded
 from dualml.variables import JOB, JOB_OUT, OPTIONS, SECRET
@@ -219,9 +224,11 @@ def end_of_command(job: Job, state: State, code: int) -> tuple[Status, int, str 
     """Return status, exit code and reason of a command; srun has the largest code of its tasks,
     among them those that it has ended for another one."""
     out, size = Path(job.out), job.workers
-    code = code_of_failure(read_endings(out, size)) or code if code else 0
+    if code:
+        failed = first_failure_under_slurm(read_endings(out, size), size)
+        code = code_of_failure(failed) or code
     port = FIRST_PORT + int(state.slurm or 0) % PORTS
-    return status_of(code), code, describe_end(out, size, port, job.lang)
+    return status_of(code), code, describe_end(out, size, port, job.lang, slurm=True)
 
 
 def waits(why: str, again: bool) -> str | None:

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.files import open_to_read
-from dualml.jobs.workers.record import Ending, first_failure, log_path, read_endings
+from dualml.jobs.workers.record import (
+    Ending,
+    first_failure,
+    first_failure_under_slurm,
+    log_path,
+    read_endings,
+)
 from dualml.words import Words
 
 #: Tables of the kernel's connections, and the state in them that is none yet.
@@ -56,7 +62,7 @@ def digest_of_log(out: Path, rank: int) -> str | None:
     return digest.hexdigest() if size else None
 
 
-def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
+def describe_end(out: Path, size: int, port: int, lang: str, slurm: bool = False) -> str | None:
     """Say in a sentence what is to be known of the end of a command: which worker failed, or that
     workers which all ended well seem not to have worked together.
 
@@ -64,15 +70,19 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
         out: folder with their logs and records.
         size: how many there were.
         port: where they could have met.
+        slurm: whether Slurm ran them.
 
     Returns:
         None where there is nothing to say.
     """
     endings = read_endings(out, size)
-    failed = first_failure(endings)
+    failed = first_failure_under_slurm(endings, size) if slurm else first_failure(endings)
     if failed is not None:
         return failed.describe_failure()
-    if size < 2 or len(endings) < size:
+    lost = sorted(set(range(size)) - {ending.rank for ending in endings})
+    if any(ending.code for ending in endings):
+        return Words(lang)("workers.lost", ranks=", ".join(map(str, lost)), size=size)
+    if size < 2 or lost:
         return None
     return sentence(endings, [digest_of_log(out, rank) for rank in range(size)], port, lang)
 

@@ -17,7 +17,13 @@ from typing import Any
 
 from dualml.files import open_to_append, remove
 from dualml.jobs.workers.alone import is_port_used
-from dualml.jobs.workers.record import Ending, code_of_failure, ending_file, log_path
+from dualml.jobs.workers.record import (
+    Ending,
+    code_of_failure,
+    ending_file,
+    first_failure,
+    log_path,
+)
 from dualml.jobs.workers.scheduler import scheduler
 from dualml.jobs.workers.seat import Seat
 from dualml.jobs.workers.tail import Tail
@@ -204,7 +210,8 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
 
 
 def code_of(endings: Sequence[Ending]) -> int:
-    """Choose the exit code of a job, by the worker that failed by itself."""
-    if (code := code_of_failure(endings)) is not None:
+    """Return the exit code of the worker that failed by itself; 124 where all that did not end well
+    were ended for a reason, else 0."""
+    if (code := code_of_failure(first_failure(endings))) is not None:
         return code
     return TIMED_OUT if any(ending.reason for ending in endings) else 0

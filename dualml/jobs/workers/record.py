@@ -68,23 +68,38 @@ def read_endings(out: Path, size: int) -> list[Ending]:
 
 
 def first_failure(endings: Sequence[Ending]) -> Ending | None:
-    """Choose the worker that failed by itself, of several the one with the lowest rank.
-
-    A scheduler that ends a job for one worker sends SIGTERM to all processes of the others, which
-    may die of it before their agent has noted a reason. So a worker with a reason is chosen last,
-    and one that died of SIGTERM only where no other failed by itself.
+    """Choose the worker to name for the failure of a job: one that failed by itself before one that
+    was ended for a reason, of several the one with the lowest rank.
 
     Returns:
-        How that worker ended; None where no worker failed.
+        How that worker ended; None where none failed.
     """
     failed = [e for e in endings if e.code]
-    return min(failed, key=lambda e: (bool(e.reason), e.code in TERMINATED, e.rank), default=None)
+    return min(failed, key=lambda e: (bool(e.reason), e.rank), default=None)
 
 
-def code_of_failure(endings: Sequence[Ending]) -> int | None:
-    """Return the exit code of the worker that failed by itself, as a shell has it; None where each
-    ended well or was ended by others."""
-    failed = first_failure(endings)
+def first_failure_under_slurm(endings: Sequence[Ending], size: int) -> Ending | None:
+    """Choose the worker to name for the failure of a job whose workers Slurm ends together.
+
+    Slurm sends SIGTERM to all processes of the job, so a worker may die of it before the process
+    that watches it has noted a reason. Such a worker is named only where no other failed and all
+    have left a record: one without a record was lost before, with its machine perhaps.
+
+    Args:
+        size: workers of the job.
+
+    Returns:
+        How that worker ended; None where none failed, or one left no record.
+    """
+    failed = first_failure([e for e in endings if e.reason or e.code not in TERMINATED])
+    if failed is not None and not failed.reason:
+        return failed
+    return first_failure(endings) if len(endings) == size else None
+
+
+def code_of_failure(failed: Ending | None) -> int | None:
+    """Return a failed worker's exit code, as a shell has it; None without one, or where the worker
+    was ended for a reason."""
     if failed is None or failed.reason:
         return None
     return failed.code if failed.code > 0 else 128 - failed.code
