@@ -22,6 +22,7 @@ from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import samples_of
 from dualml.experiment.schema import Experiment
+from dualml.finder.causes.layers import rational_tanh
 from dualml.finder.find import explain
 from dualml.finder.scene import Scene
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU
@@ -35,6 +36,7 @@ from dualml.model.layers import (
     MaxPool2d,
     ReLU,
 )
+from dualml.model.recurrent import GRU
 from dualml.reference import training as reference
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
@@ -67,6 +69,12 @@ IMAGES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 TEXTS = {
     "rnn": {"optimizer": {"name": "sgd", "lr": 0.5}},
+    # So large a rate that states of the layer come close to ±1 within two updates.
+    "gru": {
+        "model": "rnn_lm",
+        "recurrent": {"rnn_type": "gru"},
+        "optimizer": {"name": "adam", "lr": 0.3},
+    },
     "gpt": {"model": "gpt", "optimizer": ADAM},
     "llama": {"model": "gpt_llama", "optimizer": ADAM},
 }
@@ -317,7 +325,7 @@ DECODERS: dict[str, tuple[str, type, Callable[..., Any]]] = {
         1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
 }  # fmt: skip
 #: Case → the update at which it shows, where that is not the first: weights begin with ones.
-LATE = {"missing-gain": 2}
+LATE = {"missing-gain": 2, "saturated": 2}
 #: Name → arm, what is planted, phase, tensor (None: any), cause.
 CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "labels": ("adam", held(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
@@ -340,6 +348,8 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "wide": ("rnn", layer(Embedding, lambda f, own, x, p: f(own, x, p) * np.sqrt(own.features)),
              "forward", None, "scaled-embedding"),
     "gates": ("rnn", layer(LSTM, gates), "forward", None, "gate-order"),
+    "saturated": ("gru", layer(GRU, lambda f, own, x, p: f(own, x, p, rational_tanh)), "forward",
+                  None, "tanh-approximation"),
     **{cause: (arm, layer(kind, change), "forward", None, cause)
        for cause, (arm, kind, change) in DECODERS.items()},
     "smoothing": ("adam", loss(smoothed), "loss", "batch", "label-smoothing"),
