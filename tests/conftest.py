@@ -92,6 +92,8 @@ def patient() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--slow"):
+        os.environ["DUALML_TEST_SLOW"] = "1"  # read by tests/conformance/split.py
     if importlib.util.find_spec("hypothesis"):
         patient()
     if wrong := wrong_frameworks():

@@ -6,6 +6,7 @@ own; `expected` is what must come out: the float64 referee with the model in one
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -177,13 +178,22 @@ def recipe_of(case: dict[str, Any]) -> Recipe:
 
 
 def cases_of(
-    name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
+    name: str,
+    cases: Mapping[str, dict[str, Any]],
+    few: Mapping[str, list[int]],
+    more: Mapping[str, list[int]] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """All of them; of a framework that compiles every stage of every case a few, with fewer sizes
-    of batches (title → sizes)."""
-    if adapter_of(name).COMPILES:
-        return {title: {**cases[title], "sizes": sizes} for title, sizes in few.items()}
-    return dict(cases)
+    """Choose the cases that a backend runs: all of them, or of a framework that compiles every
+    stage of every case a few, with fewer sizes of batches.
+
+    Args:
+        few: title → sizes of batches, where every stage is compiled.
+        more: the same, with ``--slow`` alone: each combines what others of ``few`` have.
+    """
+    if not adapter_of(name).COMPILES:
+        return dict(cases)
+    chosen = {**few, **(more or {})} if "DUALML_TEST_SLOW" in os.environ else few
+    return {title: {**cases[title], "sizes": sizes} for title, sizes in chosen.items()}
 
 
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:

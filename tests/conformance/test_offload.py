@@ -77,16 +77,17 @@ OVERFLOWING = {
 KNOWN = {**CASES, **LOWER, **OVERFLOWING}
 #: For a framework that compiles every unit of every case and every size of a chunk.
 FEW = {
-    "alone host": [4, 1], "alone disk": [4, 4], "alone all disk": [4, 4], "alone chunks": [6],
-    "alone weights disk": [4], "alone rmsprop-all": [4, 4], "alone rates": [4, 4],
+    "alone host": [4, 1], "alone all disk": [4, 4], "alone chunks": [6],
+    "alone weights disk": [4], "alone rmsprop-all": [4, 4],
     "host, stage 1 of 2": [8, 4], "disk, stage 2 of 2": [8], "all disk, stage 3 of 2": [8],
     "overflow of 1": [8] * 9,
 }  # fmt: skip
+MORE = {"alone disk": [4, 4], "alone rates": [4, 4]}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """The cases that a backend runs."""
-    return split.cases_of(name, KNOWN, FEW)
+    return split.cases_of(name, KNOWN, FEW, MORE)
 
 
 def every(among: dict[str, Any]) -> list[tuple[str, str]]:

@@ -175,11 +175,12 @@ SPLITS = {
     "there and back": case(2, "deep", ["fc2", "tanh2"], cut=["fc3", "fc4"],
                            place=[0, 1, 0], micro_batches=2),
 }  # fmt: skip
-FEW = {"by layer": [3, 3], "masks": [3, 3], "inside": [4, 4], "convolutions": [2, 2]}
+FEW = {"by layer": [3, 3], "masks": [3, 3], "inside": [4, 4]}
+MORE = {"convolutions": [2, 2]}
 
 
 def test_a_split_model_is_the_whole_one_and_keeps_less(name: str, tmp_path: Path) -> None:
-    cases = split.cases_of(name, SPLITS, FEW)
+    cases = split.cases_of(name, SPLITS, FEW, MORE)
     kept = [{**one, "recompute": "none"} for one in cases.values()]
     argument = {"cases": [*cases.values(), *kept], "folder": str(tmp_path)}
     told = on_ranks(name, 2, "conformance.split:train", argument, timeout=300)

@@ -177,15 +177,12 @@ CASES = {
 FEW = {
     "crossed": [4, 4],
     "there and back": [5, 5],
-    "lenet inside": [4, 4],
     "masks inside": [2, 2],
     "trainers": [4, 4],
     "tensor pipeline": [3, 3],
     "data": [4, 1],
-    "gpt there and back": [2, 2],
     "tied rnn there and back": [4, 4],
     "stateful there and back": [4, 4],
-    "stateful by layer": [4, 4],
     "llama inside": [4, 4],
     "sequence regathered": [4, 4],
     "context llama": [4, 4],
@@ -193,13 +190,18 @@ FEW = {
     "devices data": [4, 1],
     "zero data pipeline": [4, 4],
     "zero tied pipeline": [4, 4],
+}
+MORE = {
+    "lenet inside": [4, 4],
+    "stateful by layer": [4, 4],
+    "gpt there and back": [2, 2],
     "zero replicas": [6, 6],
 }
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """The cases that a backend runs."""
-    return split.cases_of(name, CASES, FEW)
+    return split.cases_of(name, CASES, FEW, MORE)
 
 
 @pytest.fixture(scope="module")

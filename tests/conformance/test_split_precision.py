@@ -69,14 +69,14 @@ OVERFLOWING = {
     "zero data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE, "zero": {}},
 }
 #: For a framework that compiles every stage of every case.
-FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4],
-       "lenet inside": [4], "masks by layer": [4], "trainers": [4],
+FEW = {"by layer bf16": [3, 3], "inside fp16": [4, 4], "masks by layer": [4], "trainers": [4],
        "llama inside": [4]}  # fmt: skip
+MORE = {"there and back": [4], "lenet inside": [4]}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """The cases that a backend runs."""
-    return split.cases_of(name, CASES, FEW)
+    return split.cases_of(name, CASES, FEW, MORE)
 
 
 Found = Callable[[str, str], list[dict[str, Any]]]

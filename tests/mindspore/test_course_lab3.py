@@ -29,7 +29,9 @@ def judged(exercise: File, plant: Plant | None, seed: int, folder: Path) -> Chec
     return check(exercise, path, seed, chosen=lambda r: target in (None, r.target))
 
 
-@pytest.mark.parametrize("seed", [3, 11])
+@pytest.mark.parametrize(
+    "seed", [3, pytest.param(11, marks=pytest.mark.slow("the same from another seed"))]
+)
 @pytest.mark.parametrize("exercise", [SAMPLER, TRAIN], ids=lambda e: e.name)
 def test_our_solution_meets_everything(exercise: File, seed: int, tmp_path: Path) -> None:
     checked = judged(exercise, None, seed, tmp_path)

@@ -24,7 +24,9 @@ def judged(plant: Plant | None, seed: int, folder: Path) -> Checked:
     return check(EXERCISE, path, seed)
 
 
-@pytest.mark.parametrize("seed", [3, 11])
+@pytest.mark.parametrize(
+    "seed", [3, pytest.param(11, marks=pytest.mark.slow("the same from another seed"))]
+)
 def test_our_solution_meets_everything(seed: int, tmp_path: Path) -> None:
     checked = judged(None, seed, tmp_path)
     assert checked.met, [j for j in checked.judgements if j.status != "met"]

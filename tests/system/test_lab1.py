@@ -21,6 +21,9 @@ from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
+#: Supervision of a worker and the check of its loss do not depend on the framework.
+SUPERVISED = ["torch", pytest.param("mindspore", marks=pytest.mark.slow(
+    "MindSpore's worker is supervised as PyTorch's is"))]  # fmt: skip
 SMALL = ["--data", "digits", "--set", "data.train=256", "--set", "data.test=100",
          "--set", "parity.draws=2", "--set", "parity.horizon=20"]  # fmt: skip
 
@@ -111,7 +114,7 @@ def test_a_run_leaves_canonical_names_and_finite_weights(name: str, tmp_path: Pa
     assert all(np.isfinite(w).all() and w.dtype == np.float32 for w in weights.values())
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", SUPERVISED)
 @pytest.mark.parametrize(("sign", "words"), [
     (signal.SIGKILL, "was ended by SIGKILL"), (signal.SIGSTOP, "was stopped (SIGSTOP)"),
 ], ids=["killed", "stopped"])  # fmt: skip
@@ -192,7 +195,7 @@ def test_a_device_that_is_not_there(name: str, device: str, tmp_path: Path) -> N
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", SUPERVISED)
 def test_the_diverging_arm_names_its_step(name: str, tmp_path: Path) -> None:
     require(name)
     done = dualml(

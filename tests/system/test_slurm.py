@@ -272,9 +272,7 @@ def test_a_command_whose_workers_fail_or_ignore_their_rank(
 def test_a_worker_that_left_no_record_is_named(queue: Callable[..., Any], tmp_path: Path) -> None:
     """Kill the process that watches rank 1, which takes the worker with it."""
     code = (
-        "import os, time\n"
-        "if os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\n"
-        "time.sleep(600)"
+        "import os, time\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\ntime.sleep(600)"
     )
     queue(*COMMAND, "--", sys.executable, "-c", code)
     row = ended(queue, 1, tmp_path)
