@@ -69,7 +69,7 @@ IMAGES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 TEXTS = {
     "rnn": {"optimizer": {"name": "sgd", "lr": 0.5}},
-    # So large a rate that states of the layer come close to ±1 within two updates.
+    # So large a rate that inputs of tanh come close to ±5 within two updates.
     "gru": {
         "model": "rnn_lm",
         "recurrent": {"rnn_type": "gru"},
