@@ -11,7 +11,7 @@ from efficiency import own_core
 from ourparallel import Order, samples
 from ranks import paced
 
-from dualml.backend import Recipe, backends
+from dualml.backend import Recipe, RemoteCalls, backends
 from dualml.bench.timing import Times, take_turns
 from dualml.model import initial_weights, model
 from dualml.model.layers import Linear, MeanPool, Rows, Tanh
@@ -19,7 +19,6 @@ from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
 from dualml.split import traffic
 from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.remote import RemoteCalls
 from dualml.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4

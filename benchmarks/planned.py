@@ -23,10 +23,10 @@ from dualml.experiment.arm import Arm
 from dualml.largest.rank import recipe_of, training_of
 from dualml.machine import usable_cores
 from dualml.planner.arm import arm_of
-from dualml.planner.compared import signed
 from dualml.planner.here import Point, fit
 from dualml.planner.layouts import Layouts
 from dualml.planner.zoo import by_name, sizes_of
+from dualml.report.plan.published import signed
 
 #: Width → sizes of a `gpt`.
 MODELS = {width: ["sizes.blocks=4", "sizes.tied=false", f"sizes.width={width}", "data.words=500",

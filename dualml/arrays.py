@@ -6,6 +6,7 @@ memory than its size gives reason to expect.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import zipfile
@@ -96,3 +97,13 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
         check_regular(path)
         check_memory(path.stat().st_size, str(path))
         return dict(load_file(path))
+
+
+def fingerprint(*arrays: NDArray[Any]) -> str:
+    """SHA-256 over type, shape and elements of the arrays, the same on any byte order."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{array.dtype.name} {array.shape}\n".encode())
+        digest.update(little.data)
+    return digest.hexdigest()

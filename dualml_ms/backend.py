@@ -8,11 +8,20 @@ from typing import Any, ClassVar
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
+from dualml.backend import (
+    Array,
+    Backend,
+    Grouping,
+    Metered,
+    Placing,
+    Recipe,
+    RemoteCalls,
+    Segment,
+    Staging,
+)
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
 from dualml.methods.driven import Driving, MethodTraining
-from dualml.split.remote import RemoteCalls
 from dualml_ms.devices import MindSporePlacedStage
 from dualml_ms.environment import environment, resolve_device
 from dualml_ms.memory import peak

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import mindspore as ms
 
 from dualml.backend import PlacedStage, Recipe, Segment
-from dualml.split.devices import check_present
+from dualml.backend.devices import check_present
 from dualml_ms.split import MindSporeStage
 
 WHY = "a MindSpore process drives one device, so that there is no second one to place stages on"
@@ -22,7 +22,7 @@ class MindSporePlacedStage(MindSporeStage, PlacedStage):
     """See `dualml.backend.ability.PlacedStage`.
 
     Args:
-        names: devices of the segments, by the names of `dualml.split.devices`.
+        names: devices of the segments, by the names of `dualml.backend.devices`.
 
     Raises:
         Unsupported: a device that is no logical one.

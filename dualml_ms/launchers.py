@@ -13,14 +13,13 @@ from dualml.machine import python
 
 
 def msrun(size: int, module: str, words: Sequence[str]) -> list[str]:
+    program = str(Path(sys.executable).with_name("msrun"))
     count = (f"--worker_num={size}", f"--local_worker_num={size}")
     logs = f"--log_dir={Path(words[0]).parent}"
     port = f"--master_port={free_port()}"
     # It takes the word `python` for the interpreter, and any other for a script.
     command = ["python", *python("-m", module, *words)[1:]]
-    # `msrun` itself is a script beside the interpreter, which an environment may lack.
-    program = python("-m", "mindspore.parallel.cluster.run")
-    return [*program, *count, port, logs, "--join=True", *command]
+    return [program, *count, port, logs, "--join=True", *command]
 
 
 def path() -> str:

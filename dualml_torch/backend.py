@@ -8,13 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
+from dualml.backend import (
+    Array,
+    Backend,
+    Grouping,
+    Metered,
+    Placing,
+    Recipe,
+    RemoteCalls,
+    Segment,
+    Staging,
+)
 from dualml.clock import EVENTS, WALL
 from dualml.communicator import Communicator, Place
 from dualml.errors import Unsupported
 from dualml.methods.driven import Driving, MethodTraining
 from dualml.split.plan import SplitPlan
-from dualml.split.remote import RemoteCalls, SplitModel
+from dualml.split.remote import SplitModel
 from dualml_torch.clock import start_events
 from dualml_torch.devices import TorchPlacedStage
 from dualml_torch.environment import environment, resolve_device

@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dualml.backend import Array, PlacedStage, Recipe, Segment
+from dualml.backend.devices import check_present, parse_device
 from dualml.communicator import Communicator
-from dualml.split.devices import check_present, parse_device
 from dualml_torch.environment import why_no_cuda
 from dualml_torch.split import TorchStage, Values
 
@@ -58,7 +58,7 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     """See `dualml.backend.ability.PlacedStage`.
 
     Args:
-        names: devices of the segments, by the names of `dualml.split.devices`.
+        names: devices of the segments, by the names of `dualml.backend.devices`.
         comm: of the processes that each have the whole model.
     """
 

@@ -22,6 +22,7 @@ from dualml.backend.ability import PlacedStage as PlacedStage
 from dualml.backend.ability import Placing as Placing
 from dualml.backend.ability import Recomputing as Recomputing
 from dualml.backend.ability import Regathering as Regathering
+from dualml.backend.ability import RemoteCalls as RemoteCalls
 from dualml.backend.ability import Replicable as Replicable
 from dualml.backend.ability import Staging as Staging
 from dualml.backend.ability import Weighable as Weighable

@@ -2,7 +2,7 @@
 
 An ability is declared by naming it as a base class and asked for with `Able.ability`, which returns
 the object as that class or raises `Unsupported` with the reason. Nothing is recognised by the
-methods it happens to have. `dualml.split.remote` has one more.
+methods it happens to have.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class Placing(Ability):
         Args:
             segments: one of each stage.
             recipe: of the whole model; the weights come with `Stage.load`.
-            devices: of each segment, by the names of `dualml.split.devices`.
+            devices: of each segment, by the names of `dualml.backend.devices`.
             comm: of the processes that each have the whole model.
 
         Raises:
@@ -367,3 +367,20 @@ class Summing(Pieces, Protocol):
     def settle(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """What `gradient` returned, once it is the sum over all ranks of their gradients, each
         times its own factor."""
+
+
+class RemoteCalls(Ability):
+    """Executes a model split by layer by calling its stages with remote procedure calls."""
+
+    does = "call remote procedures"
+
+    @abstractmethod
+    def rpc(self, plan: Any, comm: Communicator, recipe: Recipe) -> Any:
+        """Return the `SplitModel` of `dualml.split.remote` as this rank sees it.
+
+        Args:
+            plan: the `SplitPlan` of `dualml.split.plan` that says which rank has which stage.
+
+        Raises:
+            Unsupported: this build of the framework has no remote procedure calls.
+        """

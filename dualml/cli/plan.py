@@ -96,7 +96,7 @@ def show(answer: Plan, top: int, lang: str) -> None:
     """What was asked, the fastest meshes, the winner explained, the front."""
     from rich.console import Console
 
-    from dualml.planner import shown
+    from dualml.report.plan import tables as shown
 
     words, console = Words(lang), Console(highlight=False)
     rows = answer.meshes[:top]
@@ -111,8 +111,8 @@ def show(answer: Plan, top: int, lang: str) -> None:
 
 
 def save_page(answer: Plan, top: int, path: Path, lang: str) -> None:
-    from dualml.planner.page import page
     from dualml.report.page.html import html
+    from dualml.report.plan.page import page
 
     write_page(path, html(page(answer, top, Words(lang))))
 
@@ -122,7 +122,7 @@ def list_all(as_json: bool, lang: str) -> None:
     from dualml.cost.units import told_bytes
     from dualml.planner.devices import devices
     from dualml.planner.models import known
-    from dualml.planner.shown import count, rate
+    from dualml.report.plan.tables import count, rate
 
     if as_json:
         models = {
@@ -155,7 +155,7 @@ def _list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Words)
 
 def show_published(as_json: bool, lang: str) -> None:
     """Published runs beside what is predicted for them."""
-    from dualml.planner.compared import describe, tables
+    from dualml.report.plan.published import describe, tables
 
     if as_json:
         print_json(describe(), "plan-published")
@@ -167,7 +167,7 @@ def show_published(as_json: bool, lang: str) -> None:
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:
     """What the ranks of a run held beside what the planner says."""
-    from dualml.planner.held import describe, held, table
+    from dualml.report.plan.measured import describe, held, table
     from dualml.store.load import load
 
     rows = list(held(load([folder])))

@@ -1,6 +1,7 @@
 """Datasets as neutral NumPy arrays: every backend trains on these and on nothing else."""
 
-from dualml.data.dataset import Dataset, fingerprint, normalised
+from dualml.arrays import fingerprint as fingerprint
+from dualml.data.dataset import Dataset, normalised
 from dualml.data.registry import DATASETS, TEXTS
 from dualml.data.sources import load, load_again
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -95,13 +94,3 @@ def normalised(images: Array, mean: Constant, std: Constant) -> NDArray[np.float
     x -= np.asarray(mean, np.float32).reshape(-1, 1, 1)
     x /= np.asarray(std, np.float32).reshape(-1, 1, 1)
     return x
-
-
-def fingerprint(*arrays: Array) -> str:
-    """SHA-256 over type, shape and elements of the arrays, the same on any byte order."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"{array.dtype.name} {array.shape}\n".encode())
-        digest.update(little.data)
-    return digest.hexdigest()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data.dataset import Dataset, Source, fingerprint
+from dualml.arrays import fingerprint
+from dualml.data.dataset import Dataset, Source
 from dualml.data.text import ONE_IN, UNKNOWN, Line, vocabulary
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError

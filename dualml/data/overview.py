@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dualml.arrays import fingerprint
 from dualml.data import corpora, digits
-from dualml.data.dataset import fingerprint
 from dualml.data.places import locate, verify
 from dualml.data.registry import DATASETS, TEXTS, DatasetInfo, TextInfo
 from dualml.errors import UserError

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from dualml.arrays import fingerprint
 from dualml.data import cifar, corpora, digits, idx, own
-from dualml.data.dataset import Array, Dataset, Source, fingerprint
+from dualml.data.dataset import Array, Dataset, Source
 from dualml.data.fetch import OFFLINE, Unreachable, download
 from dualml.data.places import good_bytes, locate, path_of
 from dualml.data.registry import EMBEDDED, Constant, DatasetInfo, IdxFile, RecordInfo, find

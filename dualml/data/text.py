@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data.dataset import Dataset, Source, fingerprint
+from dualml.arrays import fingerprint
+from dualml.data.dataset import Dataset, Source
 from dualml.errors import UserError
 from dualml.files import read_bytes
 from dualml.machine import usable_memory

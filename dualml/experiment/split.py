@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dualml.backend.devices import canonical_names
 from dualml.errors import UserError, nearest
 from dualml.model.spec import ModelSpec
-from dualml.split.devices import canonical_names
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
 from dualml.strict import Strict

@@ -12,8 +12,8 @@ from dualml.errors import TrialError, UserError
 from dualml.experiment.arm import Arm
 from dualml.largest.limit import exhausted, returning
 from dualml.launch.ranks import run_ranks
+from dualml.planner.arm import layout_of
 from dualml.planner.engine import DUALML
-from dualml.planner.held import layout_of
 from dualml.planner.memory import stage_memory
 from dualml.planner.shape import Shape
 from dualml.planner.zoo import sizes_of, spec_of

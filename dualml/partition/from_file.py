@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.arrays import read_npz
-from dualml.data.dataset import fingerprint
+from dualml.arrays import fingerprint, read_npz
 from dualml.errors import UserError
 from dualml.files import readable, write_bytes
 from dualml.parse import from_json

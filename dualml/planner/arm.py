@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.split import Split
 from dualml.planner.engine import DUALML
 from dualml.planner.layouts import Layouts
 from dualml.planner.memory import layers_of
@@ -57,3 +59,32 @@ def cuts(shape: Shape, x: Layouts) -> list[str]:
     """The layers at which stages 1, 2, … begin: with a block."""
     layers = [int(layers_of(shape, x, stage)[0]) for stage in range(int(x.pp[0]))]
     return [f"attention_branch{1 + before}" for before in np.cumsum(layers[:-1])]
+
+
+def layout_of(shape: Shape, arm: Arm) -> Layouts:
+    """The layout that an arm trains; `planner.arm.arm_of` the other way round.
+
+    Raises:
+        UserError: none of the planner's.
+    """
+    split = arm.split or Split()
+    dp = split.data if arm.split else arm.world_size
+    pp = arm.world_size // (dp * split.tensor)
+    # Of ranks that share the batch each computes so many samples at a time.
+    parts = split.micro_batches if arm.split else -(-arm.batch_size // (dp * arm.chunk))
+    given = [split.trainers > 1, split.engine == "rpc", bool(split.grid), bool(split.layers)]
+    given += [split.sequence, split.context > 1, arm.zero_lower, arm.offload is not None]
+    given += [bool(arm.method), arm.kind != "train", pp > 1 and split.schedule != "1f1b"]
+    if arm.batch_size % (dp * parts):
+        raise UserError(
+            f"no layout: batches of {arm.batch_size} do not divide into {dp * parts} equal parts"
+        )
+    if any(given) or not isinstance(arm.recompute, str):
+        raise UserError("no layout: it has a method, a schedule or parts that the planner has not")
+    x = Layouts.one(
+        arm.batch_size, dp=dp, pp=pp, tp=split.tensor, zero=arm.zero,
+        micro=arm.batch_size // (dp * parts), recompute=arm.recompute,
+    )  # fmt: skip
+    if pp > shape.layers or (pp > 1 and list(split.cut) != cuts(shape, x)):
+        raise UserError("no layout: stages do not begin where the planner cuts")
+    return x

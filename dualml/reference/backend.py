@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml import machine
-from dualml.backend import Array, Backend, Placing, Recipe, Segment, Staging
+from dualml.backend import Array, Backend, Placing, Recipe, RemoteCalls, Segment, Staging
+from dualml.backend.devices import check_present
 from dualml.communicator import Communicator
 from dualml.errors import UserError
 from dualml.reference.parallel import NumpyParallel
 from dualml.reference.split import NumpyPlacedStage, NumpyStage
-from dualml.split.devices import check_present
-from dualml.split.remote import RemoteCalls
 
 VARIABLES = tuple(machine.thread_variables(1))
 

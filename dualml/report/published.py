@@ -1,29 +1,17 @@
-"""Published all-reduces beside what the cost model says: for the terminal and for docs/cost.md.
-
-``python -m dualml.report.published DOCS`` writes tables and figures into the pages.
-"""
+"""Published all-reduces beside the predictions of the cost model, as tables and a figure."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from dualml.cost.published import Curve, Measured, curves, summary
 from dualml.cost.published import tables as given
 from dualml.cost.units import told_seconds
-from dualml.files import write_bytes
 from dualml.report.blocks import Cells, Column, Table
-from dualml.report.draw import standalone
 from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.page.markdown import between
-from dualml.report.page.markdown import table as markdown
-from dualml.words import LANGUAGES, Words, numbers
+from dualml.words import Words, numbers
 
-PAGES = {"en": "cost.md", "zh": "cost.zh.md"}
-#: The tables stand between these lines.
-BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
 TEXTS |= {"text", "repository", "commit", "read", "licence"}
 #: Curves priced by another formula, to show what the one that is used is worth.
@@ -170,35 +158,3 @@ def _predicted(curve: Curve, points: Sequence[Measured], owner: Owner) -> Line:
     link, found = curve.fit().link, [p.point(curve.strategy) for p in points]
     seconds = [link.seconds(q.steps, q.bytes) for q in found]
     return Line([p.nbytes for p in points], seconds, owner)
-
-
-def block(lang: str) -> str:
-    """What stands between the marks of a page."""
-    words = Words(lang)
-    parts = [f"**{table.caption}**\n\n{markdown(table)}" for table in tables(words)]
-    shown = f"![{words('published.figure_alt')}]({picture(lang)})\n\n{words('published.figure')}"
-    return "\n\n".join([BEGIN, shown, *parts, END])
-
-
-def picture(lang: str) -> str:
-    return f"cost-published{'' if lang == 'en' else '.' + lang}.svg"
-
-
-def written(text: str, lang: str) -> str:
-    """The page with its tables.
-
-    Raises:
-        UserError: the marks are not there.
-    """
-    return between(text, BEGIN, END, block(lang))
-
-
-def main(folder: Path) -> None:
-    for lang in LANGUAGES:
-        path = folder / PAGES[lang]
-        write_bytes(path, written(path.read_text("utf-8"), lang).encode())
-        write_bytes(folder / picture(lang), standalone(figure(Words(lang))).encode())
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))

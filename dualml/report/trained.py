@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from dualml.communicator.parts import slices_of
 from dualml.experiment.deals import Feed
 from dualml.experiment.plan import Plan
+from dualml.experiment.seen import Seen
 from dualml.partition.base import cut
 from dualml.report.methods import Way, plain
 from dualml.store.agreement import trained_apart
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
-from dualml.worker.seen import Seen
 
 #: For each rank, how many samples it trained on and the fingerprint of their order.
 Samples = tuple[tuple[int, str], ...]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.split.devices import shift_devices
+from dualml.backend.devices import shift_devices
 from dualml.split.order import needs
 from dualml.split.plan import SplitPlan
 from dualml.split.schedule import Action, Kind

@@ -13,7 +13,6 @@ from dualml.errors import UserError
 from dualml.model.spec import ModelSpec, canonical
 from dualml.precision import held_lower
 from dualml.split import positions, vertical
-from dualml.split.devices import place_stages
 from dualml.split.horizontal import Item, Shard
 from dualml.split.mesh import Mesh
 from dualml.split.order import validate
@@ -363,3 +362,18 @@ def driven(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
     workers = build(schedule, [rank - 1 for rank in place], micro_batches)
     idle = (None,) * workers.ticks
     return Grid((idle, *workers.rows), place, micro_batches)
+
+
+def place_stages(devices: Sequence[str], place: Sequence[int], stages: int) -> tuple[str, ...]:
+    """Give every stage its device: in turn, or as ``place`` says by position in ``devices``.
+
+    Raises:
+        UserError: a place for another number of stages, beyond the devices, or a device unused.
+    """
+    numbers = tuple(place) or tuple(stage % len(devices) for stage in range(stages))
+    if len(numbers) != stages or set(numbers) != set(range(len(devices))):
+        raise UserError(
+            f"place must give each of {stages} stages one of {len(devices)} devices, numbered from "
+            f"0 as in split.devices, and every device a stage; received {list(numbers)}"
+        )
+    return tuple(devices[number] for number in numbers)

@@ -1,4 +1,4 @@
-"""A split model as a trial sees it, and the ability to execute it by remote procedure calls."""
+"""A split model as a trial sees it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dualml.aggregation.slow import Slow
-from dualml.backend import Ability, Array, Observable, Recipe, Training
-from dualml.communicator import Communicator
+from dualml.backend import Array, Observable, Training
 from dualml.split.plan import SplitPlan
 from dualml.split.timeline import Timeline
 
@@ -52,17 +51,3 @@ class SplitModel(Training, Observable):
     @abstractmethod
     def count_kept(self, on: bool) -> None:
         """Whether `Execution.held` counts from now on."""
-
-
-class RemoteCalls(Ability):
-    """Of a backend: a model split by layer whose stages are called by remote procedure calls."""
-
-    does = "call remote procedures"
-
-    @abstractmethod
-    def rpc(self, plan: SplitPlan, comm: Communicator, recipe: Recipe) -> SplitModel:
-        """The model as one of its ranks sees it.
-
-        Raises:
-            Unsupported: this build of the framework has none.
-        """

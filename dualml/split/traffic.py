@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.backend import Segment
-from dualml.split.devices import shift_devices
+from dualml.backend.devices import shift_devices
 from dualml.split.horizontal import ConjugatePair, Ring
 from dualml.split.plan import SplitPlan
 from dualml.split.ring import keys_and_values

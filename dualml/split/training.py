@@ -32,11 +32,11 @@ from dualml.backend import (
     Weighable,
     batch_digest,
 )
+from dualml.backend.devices import shift_devices
 from dualml.backend.stage import Sliced
 from dualml.communicator import Communicator, How
 from dualml.errors import Unsupported
 from dualml.model.streams import merged
-from dualml.split.devices import shift_devices
 from dualml.split.executor import Executor
 from dualml.split.horizontal import ConjugatePair
 from dualml.split.pieces import joined, share, whole

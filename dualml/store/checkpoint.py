@@ -25,10 +25,10 @@ FAULT = "not a readable checkpoint"
 @dataclass(frozen=True)
 class Progress:
     """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
-    batches and of all samples so far (see `dualml.worker.seen`), what the last evaluation took each
-    class for, what is known of the weights kept in ``best.safetensors``, how far the ranks' weights
-    were apart at traced updates, the checks of `dualml.store.agreement`, and how many samples each
-    rank was seen to train on."""
+    batches and of all samples so far (see `dualml.experiment.seen`), what the last evaluation took
+    each class for, what is known of the weights kept in ``best.safetensors``, how far the ranks'
+    weights were apart at traced updates, the checks of `dualml.store.agreement`, and how many
+    samples each rank was seen to train on."""
 
     step: Count = 0
     seconds: float = 0.0

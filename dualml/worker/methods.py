@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from dualml.backend import Backend
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
+from dualml.experiment.seen import Seen
 from dualml.methods import MethodInfo
 from dualml.methods.driven import MethodTraining
 from dualml.methods.loaded import Loaded, drive
 from dualml.worker.evaluate import Score, evaluate, score_of
 from dualml.worker.ranks import Alone, Sharing
-from dualml.worker.seen import Seen
 
 
 class MethodAlone(Alone):

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from dualml.backend import Arrays, Backend, Training
 from dualml.communicator import Communicator
 from dualml.experiment.deals import Feed
+from dualml.experiment.seen import Seen, all_chains, combined
 from dualml.parity.envelope import shuffled
 from dualml.store.agreement import Promise
 from dualml.worker.evaluate import Score, evaluate
-from dualml.worker.seen import Seen, all_chains, combined
 
 SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
 TOGETHER = 16  # updates of a stretch where the ranks must agree on it

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation.slow import Slow
-from dualml.backend import Arrays, Backend, Recipe, Stage
+from dualml.backend import Arrays, Backend, Recipe, RemoteCalls, Stage
 from dualml.communicator import Communicator
 from dualml.experiment.arm import Arm
 from dualml.experiment.deals import Feed
@@ -23,7 +23,7 @@ from dualml.split.asynchronous import executor_class
 from dualml.split.executor import Executor
 from dualml.split.placed import PlacedExecutor
 from dualml.split.plan import SplitPlan
-from dualml.split.remote import RemoteCalls, SplitModel
+from dualml.split.remote import SplitModel
 from dualml.split.traffic import FLOAT, moved
 from dualml.split.training import SplitTraining, layers_of, stage_of
 from dualml.store.times import TIMELINE
@@ -55,7 +55,10 @@ def split_training(
     """
     if plan.engine == "rpc":
         asked = f"rpc {key} {arm.split} {plan.cut}"
-        return models.keep(asked, lambda: backend.ability(RemoteCalls).rpc(plan, comm, recipe))
+        model: SplitModel = models.keep(
+            asked, lambda: backend.ability(RemoteCalls).rpc(plan, comm, recipe)
+        )
+        return model
     assert arm.split is not None
     stage = models.keep(
         f"stage {key} {arm.zero} {plan.devices} {layers_of(plan, comm.rank)}",

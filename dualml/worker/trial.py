@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.confusion import classification_report
 from dualml.errors import UserError
+from dualml.experiment.seen import Seen
 from dualml.precision import SLOT
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
@@ -35,7 +36,6 @@ from dualml.worker.guards import (
 from dualml.worker.memory import weigh
 from dualml.worker.pace import Pace
 from dualml.worker.ranks import Several
-from dualml.worker.seen import Seen
 from dualml.worker.setup import Setup
 
 Arrays = dict[str, NDArray[Any]]

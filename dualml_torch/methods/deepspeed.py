@@ -10,7 +10,7 @@ import tempfile
 
 import deepspeed
 import torch
-from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
+from deepspeed.utils import safe_get_full_fp32_param
 from torch import nn
 
 from dualml.errors import Unsupported
@@ -48,16 +48,11 @@ class Method(Base):
         self.folder = ""
         config = {**given.config, **CONFIG, "bf16": {"enabled": "bf16" in given.options}}
         config["zero_optimization"] = self.sharing(given)
-        lower = "bf16" in given.options
-        weights = [p.detach().clone() for p in given.model.parameters()] if lower else []
         self.model, self.optimizer, *_ = deepspeed.initialize(
-            model=Lowered(given.model) if lower else given.model,
+            model=Lowered(given.model) if "bf16" in given.options else given.model,
             optimizer=given.optimizer(given.model.parameters()),
             config=config,
         )
-        if lower:  # its float32 weights are made from those that it has rounded to bfloat16
-            for parameter, weight in zip(given.model.parameters(), weights, strict=True):
-                safe_set_full_fp32_param(parameter, weight)
         self.criterion = given.criterion
 
     def step(self, x, y):

@@ -19,12 +19,12 @@ from dualml.backend import (
     NativeParallel,
     Observable,
     Overlapping,
+    RemoteCalls,
     Replicable,
     Staging,
     backends,
 )
 from dualml.errors import Unsupported
-from dualml.split.remote import RemoteCalls
 
 ABILITIES: dict[str, type[Ability]] = {"native": NativeParallel, "overlapping": Overlapping}
 #: Ability → numbers of ranks.

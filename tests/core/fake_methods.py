@@ -15,10 +15,10 @@ from dualml.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
+from dualml.experiment.seen import Seen, combined
 from dualml.methods import METHODS as KNOWN
 from dualml.report.trained import parts_at
 from dualml.store.plan import plan_folder, save
-from dualml.worker.seen import Seen, combined
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 TWO = {**ONE, "method": "ddp", "world_size": 2}

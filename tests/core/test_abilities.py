@@ -15,13 +15,13 @@ from dualml.backend import (
     NativeParallel,
     Observable,
     Overlapping,
+    RemoteCalls,
     Replicable,
     Staging,
     Weighable,
 )
 from dualml.errors import Unsupported
 from dualml.reference.backend import NumpyBackend
-from dualml.split.remote import RemoteCalls
 
 
 @pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping, Weighable])

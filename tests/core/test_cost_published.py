@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import DOCS, dualml, strict
+from command import dualml, strict
 
 from dualml.aggregation import Schedule, Transfer
 from dualml.cost import FLAT, Link, Slow, Topology, cost, fit, names, predict, simulate
@@ -19,7 +19,6 @@ from dualml.cost.published import Measured, curves, summary, tables
 from dualml.cost.request import Request, schedules
 from dualml.errors import UserError
 from dualml.report import published as page
-from dualml.words import LANGUAGES, Words
 
 #: Curve → points fitted, and median and worst error in per cent, as found and rounded up to whole
 #: ones: of other sizes on the same ranks, and of other ranks. No bound was chosen beforehand.
@@ -250,23 +249,6 @@ def test_bus_bandwidth_on_the_terminal() -> None:
     assert done.returncode == 2
     assert "leave it out" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_has_the_tables_of_the_code(lang: str) -> None:
-    """Write it again with ``python -m dualml.report.published docs``."""
-    text = (DOCS / page.PAGES[lang]).read_text("utf-8")
-    assert page.written(text, lang) == text
-    figure = page.standalone(page.figure(Words(lang)))
-    assert (DOCS / page.picture(lang)).read_text("utf-8") == figure
-    before, _, after = text.partition(page.BEGIN)
-    told = before + after.partition(page.END)[2]
-    for name, part in (("fugaku-rabenseifner", "ranks"), ("marenostrum-ring", "ranks")):
-        found = percent(getattr(curves()[name].parts(), part))
-        assert found is not None
-        assert all(f"{share} %" in told for share in found)
-    with pytest.raises(UserError, match="has no"):
-        page.written("# nothing", lang)
 
 
 def test_a_fit_of_one_size_is_refused_where_it_cannot_tell() -> None:

@@ -15,9 +15,9 @@ from dualml.experiment.deals import Course, deal_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
+from dualml.experiment.seen import Seen, combined
 from dualml.store.plan import restore, save
 from dualml.worker.evaluate import evaluate
-from dualml.worker.seen import Seen, combined
 
 SKEW = {"name": "fractions", "fractions": [0.7, 0.2, 0.1]}
 

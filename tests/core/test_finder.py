@@ -21,17 +21,15 @@ from dualml.communicator import FileBoard
 from dualml.errors import TrialError
 from dualml.finder.causes import GUESSES, Guess, Suspect
 from dualml.finder.causes.base import fit, rounded, squares, unexplained
-from dualml.finder.causes.layers import alternatives, rational_tanh
 from dualml.finder.find import ENOUGH, failures, rank
 from dualml.finder.localise import elements, same, width_of
 from dualml.finder.paragraph import paragraph
 from dualml.finder.replays import steps_of
-from dualml.finder.scene import PHASES, Place
-from dualml.model.layers import GRU, LSTM, RNN, Recurrent, ReLU
+from dualml.finder.scene import PHASES
+from dualml.model.layers import ReLU
 from dualml.parity.envelope import trusted, widened
 from dualml.parity.pairs import compare
 from dualml.reference.backend import NumpyBackend
-from dualml.reference.layers import PAIRS
 from dualml.store.envelope import Envelope
 from dualml.store.manifest import TrialRecord
 from dualml.store.replays import Side, flatten, read_side, read_states, unflatten, write_start
@@ -427,24 +425,3 @@ def test_the_referee_adds_up_by_itself_what_an_exact_strategy_should() -> None:
     assert [followed(s) for s in ("ring", "tree", "neighbour")] == ["all_reduce"] * 2 + [
         "neighbour"
     ]
-
-
-@pytest.mark.parametrize("kind", [LSTM, GRU, RNN])
-def test_a_recurrent_layer_may_have_an_approximate_tanh(kind: type[Recurrent]) -> None:
-    layer, draw = kind(inputs=3, hidden=4), np.random.default_rng(0)
-    own = {name: 3 * draw.normal(size=shape) for name, shape in layer.parameters().items()}
-    x = 3 * draw.normal(size=(2, 5, 3))
-    exact, _ = PAIRS[kind][0](layer, x, own)
-    changes = {cause: change for cause, change, _ in alternatives(layer)}
-    gap = np.abs(changes["tanh-approximation"](Place("rnn", layer, x, exact, own)) - exact).max()
-    assert 1e-6 < gap < 1e-3
-    relu = RNN(inputs=3, hidden=4, nonlinearity="relu")
-    assert "tanh-approximation" not in {cause for cause, *_ in alternatives(relu)}
-
-
-def test_the_approximation_is_continuous_but_for_its_ends() -> None:
-    x = np.array([0.0, 1.0, 4.9, 5.0, 5.1, -5.1])
-    gap = rational_tanh(x) - np.tanh(x)
-    assert np.abs(gap[:2]).max() < 1e-9
-    assert 1e-5 < gap[3] < 2e-4
-    assert rational_tanh(x[4:]).tolist() == [1.0, -1.0]

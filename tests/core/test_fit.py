@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +14,7 @@ from packaging.version import Version
 from dualml.doctor import fit
 from dualml.doctor.finding import declared
 from dualml.doctor.fit import Here
-from dualml.report.combinations import BEGIN, END, PAGES, block
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLAIN = Here("3.11.7")
 
 
@@ -162,11 +159,3 @@ def test_what_dualml_is_tested_with_is_published() -> None:
         wanted = declared(package, package)
         lowest = min(Version(one.version) for one in wanted if one.operator == ">=")
         assert Version(fit.published()[package][-1]["version"]).release[:2] == lowest.release[:2]
-
-
-@pytest.mark.parametrize("lang", PAGES)
-def test_the_pages_have_the_tables_of_now(lang: str) -> None:
-    page = (DOCS / PAGES[lang]).read_text("utf-8")
-    between = re.search(f"{BEGIN}.*{END}", page, re.S)
-    assert between is not None
-    assert between[0] == block(lang), "python -m dualml.report.combinations docs"

@@ -20,14 +20,7 @@ from dualml.errors import UserError
 from dualml.jobs.store import Jobs
 from dualml.jobs.workers.alone import describe_end, is_port_used
 from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.record import (
-    Ending,
-    code_of_failure,
-    ending_file,
-    first_failure,
-    log_path,
-    read_endings,
-)
+from dualml.jobs.workers.record import Ending, ending_file, log_path, read_endings
 from dualml.jobs.workers.seat import Seat
 from dualml.launch.route import free_port
 from dualml.machine import python
@@ -316,15 +309,3 @@ def test_what_is_said_of_the_end(
         ending_file(rank).write(tmp_path, Ending.model_validate(known))
     said = describe_end(tmp_path, 2, 29500, "en")
     assert said is None if text is None else text in str(said)
-
-
-def test_a_worker_that_died_of_the_schedulers_signal_failed_for_another() -> None:
-    def ended(rank: int, code: int, reason: str | None = None) -> Ending:
-        return Ending(rank=rank, host="node", code=code, seconds=1.0, reason=reason)
-
-    killed, failed, noted = ended(0, -15), ended(1, 7), ended(2, -15, "was ended")
-    assert first_failure([killed, failed, noted]) is failed
-    assert code_of_failure([killed, failed, noted]) == 7
-    assert code_of_failure([noted, killed]) == 143  # nobody else failed
-    assert code_of_failure([noted]) is None
-    assert first_failure([ended(0, 0)]) is None

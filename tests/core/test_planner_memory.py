@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from dualml.planner.compared import most_parameters, of_technique
 from dualml.planner.layouts import RECOMPUTED, Layouts
 from dualml.planner.memory import (
     PRECISIONS,
@@ -20,6 +19,7 @@ from dualml.planner.memory import (
 from dualml.planner.models import find
 from dualml.planner.published import tables
 from dualml.planner.shape import Shape
+from dualml.report.plan.published import most_parameters, of_technique
 from dualml.split.schedules import live_bound
 
 MIXED = PRECISIONS["mixed"]

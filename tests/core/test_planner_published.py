@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from command import DOCS
 
-from dualml.errors import UserError
-from dualml.planner import compared
 from dualml.planner.devices import devices, find, reached
 from dualml.planner.fitting import fit
 from dualml.planner.layouts import Layouts
@@ -16,6 +14,7 @@ from dualml.planner.published import FITTED, TIMED, fitted, halves, runs, summar
 from dualml.planner.request import cluster_of
 from dualml.planner.seconds import seconds
 from dualml.planner.shape import Shape
+from dualml.report.plan import published as compared
 from dualml.words import LANGUAGES, Words
 
 
@@ -69,7 +68,7 @@ def test_what_selective_recomputation_wins() -> None:
     times = [run.predict().seconds for run in runs() if run.table == "korthikanti-5"]
     won = [full / selective - 1 for full, selective in zip(times[::2], times[1::2], strict=True)]
     assert won == pytest.approx([0.290, 0.318, 0.297, 0.321], abs=0.11)
-    for page in compared.PAGES.values():  # the page says how far they are off
+    for page in ("plan.md", "plan.zh.md"):  # the page says how far they are off
         low, high = (round(100 * share) for share in (min(won), max(won)))
         text = (DOCS / page).read_text("utf-8")
         assert f"{low} to {high} %" in text or f"{low} 到 {high} %" in text
@@ -135,21 +134,6 @@ def test_zero_3_where_it_did_not_fit() -> None:
         for n, batch in ((560, 2240), (640, 2560))
     ]  # fmt: skip
     assert held[1] < held[0] < find("a100").memory < 1.09 * held[0]
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_has_the_tables_of_the_code(lang: str) -> None:
-    """Write it again with ``python -m dualml.planner.compared docs``."""
-    page = (DOCS / compared.PAGES[lang]).read_text("utf-8")
-    assert compared.written(page, lang) == page
-    median, worst = summary([p.error for p in halves().held_out])
-    for share in (median, worst):
-        assert f"{100 * share:.1f} %" in page.partition(compared.BEGIN)[0]
-
-
-def test_a_page_without_marks() -> None:
-    with pytest.raises(UserError, match="has no"):
-        compared.written("# nothing", "en")
 
 
 def test_sources_are_named() -> None:

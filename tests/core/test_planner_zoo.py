@@ -13,9 +13,8 @@ from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.model.zoo import model
-from dualml.planner.arm import arm_of
+from dualml.planner.arm import arm_of, layout_of
 from dualml.planner.engine import DUALML
-from dualml.planner.held import layout_of
 from dualml.planner.layouts import Choices, Layouts, enumerate_layouts
 from dualml.planner.memory import stage_memory
 from dualml.planner.models import find

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import tomllib
@@ -11,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_scripts import load_script
 from test_docs_blocks import parse
 
 from dualml.experiment.load import load
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEC = importlib.util.spec_from_file_location("sources", ROOT / "docs" / "sources.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-MODULE = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(MODULE)
+MODULE = load_script("sources")
 
 SOURCES = MODULE.read_sources()
 ROWS = [(name, row) for name, source in SOURCES.items() for row in source.get("rows", ())]

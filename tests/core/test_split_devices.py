@@ -10,6 +10,7 @@ import pytest
 from command import dualml, run
 from conformance import split
 
+from dualml.backend.devices import check_present, shift_devices
 from dualml.data import load as load_data
 from dualml.errors import Unsupported, UserError
 from dualml.experiment.freeze import freeze
@@ -19,7 +20,6 @@ from dualml.model import model
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
 from dualml.split import traffic
-from dualml.split.devices import check_present, shift_devices
 from dualml.split.measured import summary
 from dualml.split.placed import PlacedExecutor
 from dualml.split.plan import SplitPlan

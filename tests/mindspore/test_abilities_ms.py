@@ -16,12 +16,12 @@ from dualml.backend import (
     NativeParallel,
     Observable,
     Overlapping,
+    RemoteCalls,
     Replicable,
     Staging,
     backends,
 )
 from dualml.errors import Unsupported
-from dualml.split.remote import RemoteCalls
 
 
 def backend() -> Any:

@@ -10,7 +10,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.finder.causes.layers import rational_tanh
 from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
 from dualml_ms import compiled
 from dualml_ms.compiled import Compiled
@@ -103,11 +102,3 @@ def test_a_tape_has_what_derivatives_need_and_no_copy_for_flatten(
 def test_of_a_tanh_at_the_end_what_it_gave_is_kept() -> None:
     tape = Tape(Part((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False)
     assert (tape.first, tape.kept, tape.of) == (1, (0, 3), [0, 0, 3])
-
-
-def test_tanh_is_the_approximation_that_the_finder_names() -> None:
-    """Where it is not, an arm of GRUs or of Elman's networks would be equal on both frameworks."""
-    x = np.linspace(-7, 7, 5601, dtype=np.float32)
-    tanh = ops.tanh(ms.Tensor(x)).asnumpy()
-    assert np.abs(tanh - rational_tanh(x.astype(np.float64))).max() < 5e-7
-    assert np.abs(tanh - np.tanh(x.astype(np.float64))).max() > 5e-5

@@ -13,9 +13,9 @@ from conformance.backends import require
 from running import dualml
 
 from dualml.planner.arm import arm_of
-from dualml.planner.held import held
 from dualml.planner.layouts import Layouts
 from dualml.planner.zoo import by_name
+from dualml.report.plan.measured import held
 from dualml.store.load import load
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]

@@ -16,12 +16,12 @@ from dualml.backend import (  # noqa: E402
     NativeParallel,
     Observable,
     Overlapping,
+    RemoteCalls,
     Replicable,
     Staging,
     backends,
 )
 from dualml.errors import Unsupported  # noqa: E402
-from dualml.split.remote import RemoteCalls  # noqa: E402
 
 
 def backend() -> Any:

@@ -22,7 +22,6 @@ from dualml.model.layers import (
     LayerNorm,
     MaxPool2d,
     MeanPool,
-    Recurrent,
     ReLU,
     Tanh,
 )
@@ -104,19 +103,11 @@ def of_tanh(layer: Tanh) -> Changes:
     yield "tanh-approximation", lambda p: rational_tanh(p.value), {}
 
 
-def of_recurrence(layer: Layer) -> Changes:
-    """The same approximation in every step of a recurrent layer."""
-    forward: Any = PAIRS[type(layer)][0]
-    if getattr(layer, "nonlinearity", "tanh") == "tanh":
-        change: Change = lambda p: forward(p.layer, p.value, p.own, tanh=rational_tanh)[0]  # noqa: E731
-        yield "tanh-approximation", change, {}
-
-
 def rational_tanh(x: Array) -> Any:
-    """Lambert's continued fraction to x⁷ for |x| ≤ 5, which kernels use for speed; ±1 beyond."""
+    """Lambert's continued fraction to x⁷, which kernels use for speed."""
     s = x * x
     up = x * (135135 + s * (17325 + s * (378 + s)))
-    return np.where(np.abs(x) > 5, np.sign(x), up / (135135 + s * (62370 + s * (3150 + s * 28))))
+    return np.clip(up / (135135 + s * (62370 + s * (3150 + s * 28))), -1, 1)
 
 
 def of_conv(layer: Conv2d) -> Changes:
@@ -231,7 +222,6 @@ CHANGES: dict[type[Layer], Callable[[Any], Changes]] = {
     MaxPool2d: of_pool,
     LayerNorm: of_norm,
     LSTM: of_lstm,
-    Recurrent: of_recurrence,
     Attention: of_attention,
     Embedding: of_embedding,
     MeanPool: of_mean,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.files import open_to_read
-from dualml.jobs.workers.record import Ending, first_failure, log_path, read_endings
+from dualml.jobs.workers.record import Ending, log_path, read_endings
 from dualml.words import Words
 
 #: Tables of the kernel's connections, and the state in them that is none yet.
@@ -69,9 +69,9 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
         None where there is nothing to say.
     """
     endings = read_endings(out, size)
-    failed = first_failure(endings)
-    if failed is not None:
-        return failed.describe_failure()
+    failed = sorted((e for e in endings if e.code), key=lambda e: e.reason is not None)
+    if failed:
+        return failed[0].describe_failure()
     if size < 2 or len(endings) < size:
         return None
     return sentence(endings, [digest_of_log(out, rank) for rank in range(size)], port, lang)

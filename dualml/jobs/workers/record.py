@@ -11,8 +11,6 @@ from dualml.store.jsonfile import Count, JsonFile, Number, Record
 
 #: Exit code of what was ended by Ctrl-C, or by a polite signal.
 INTERRUPTED = 130
-#: Codes of what died of SIGTERM: of a process, and as a shell has it.
-TERMINATED = (-15, 143)
 
 
 class Ending(Record):
@@ -67,20 +65,8 @@ def read_endings(out: Path, size: int) -> list[Ending]:
     return [ending for ending in found if ending is not None]
 
 
-def first_failure(endings: Sequence[Ending]) -> Ending | None:
-    """Return the end of the worker that failed by itself; None where each ended well.
-
-    A scheduler that ends a job for one worker sends SIGTERM to all processes of the others, which
-    may die of it before anybody has noted why: those come after one that ended by itself.
-    """
-    failed = [e for e in endings if e.code]
-    return min(failed, key=lambda e: (e.reason is not None, e.code in TERMINATED), default=None)
-
-
 def code_of_failure(endings: Sequence[Ending]) -> int | None:
     """Return the exit code of the worker that failed by itself, as a shell has it; None where each
     ended well or was ended by others."""
-    failed = first_failure(endings)
-    if failed is None or failed.reason:
-        return None
-    return failed.code if failed.code > 0 else 128 - failed.code
+    code = next((e.code for e in endings if e.code and not e.reason), None)
+    return code if code is None or code > 0 else 128 - code

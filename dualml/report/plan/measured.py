@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.experiment.arm import Arm
-from dualml.experiment.split import Split
 from dualml.model.spec import ModelSpec
-from dualml.planner.arm import cuts
-from dualml.planner.compared import signed
+from dualml.planner.arm import layout_of
 from dualml.planner.engine import DUALML, Precision
 from dualml.planner.layouts import RECOMPUTED, Layouts
 from dualml.planner.memory import stage_memory
-from dualml.planner.shape import Shape
 from dualml.planner.zoo import shape_of
 from dualml.report.blocks import Cells, Column, Table
+from dualml.report.plan.published import signed
 from dualml.split.mesh import Mesh
 from dualml.store.run import Run
 from dualml.words import Words
@@ -88,35 +85,6 @@ def told(x: Layouts) -> str:
     of = x.describe(0)
     mesh = " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp"))
     return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"
-
-
-def layout_of(shape: Shape, arm: Arm) -> Layouts:
-    """The layout that an arm trains; `planner.arm.arm_of` the other way round.
-
-    Raises:
-        UserError: none of the planner's.
-    """
-    split = arm.split or Split()
-    dp = split.data if arm.split else arm.world_size
-    pp = arm.world_size // (dp * split.tensor)
-    # Of ranks that share the batch each computes so many samples at a time.
-    parts = split.micro_batches if arm.split else -(-arm.batch_size // (dp * arm.chunk))
-    given = [split.trainers > 1, split.engine == "rpc", bool(split.grid), bool(split.layers)]
-    given += [split.sequence, split.context > 1, arm.zero_lower, arm.offload is not None]
-    given += [bool(arm.method), arm.kind != "train", pp > 1 and split.schedule != "1f1b"]
-    if arm.batch_size % (dp * parts):
-        raise UserError(
-            f"no layout: batches of {arm.batch_size} do not divide into {dp * parts} equal parts"
-        )
-    if any(given) or not isinstance(arm.recompute, str):
-        raise UserError("no layout: it has a method, a schedule or parts that the planner has not")
-    x = Layouts.one(
-        arm.batch_size, dp=dp, pp=pp, tp=split.tensor, zero=arm.zero,
-        micro=arm.batch_size // (dp * parts), recompute=arm.recompute,
-    )  # fmt: skip
-    if pp > shape.layers or (pp > 1 and list(split.cut) != cuts(shape, x)):
-        raise UserError("no layout: stages do not begin where the planner cuts")
-    return x
 
 
 def describe(rows: Sequence[Held]) -> list[dict[str, Any]]:

@@ -1,17 +1,11 @@
-"""Published tables beside what the planner says: for the terminal and for docs/plan.md.
-
-``python -m dualml.planner.compared DOCS`` writes the tables into plan.md and plan.zh.md.
-"""
+"""Published training runs beside the predictions of the planner, as tables."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from dualml.files import write_bytes
 from dualml.planner.devices import reached
 from dualml.planner.layouts import RECOMPUTED, Choices, Layouts
 from dualml.planner.memory import PRECISIONS, layer_activations, states
@@ -21,13 +15,8 @@ from dualml.planner.published import tables as given
 from dualml.planner.request import PlanRequest
 from dualml.planner.search import plan
 from dualml.report.blocks import Cells, Column, Table
-from dualml.report.page.markdown import between
-from dualml.report.page.markdown import table as markdown
-from dualml.words import LANGUAGES, Words, numbers
+from dualml.words import Words, numbers
 
-PAGES = {"en": "plan.md", "zh": "plan.zh.md"}
-#: The tables stand between these lines.
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
 STAGES = ("plain", "zero_1", "zero_2", "zero_3")
 
@@ -201,28 +190,3 @@ def describe() -> dict[str, Any]:
         for key, each in vars(halves()).items()
     }
     return {"reached": vars(reached()), "runs": rows, "errors": errors}
-
-
-def block(lang: str) -> str:
-    """What stands between the marks of a page."""
-    parts = [f"**{table.caption}**\n\n{markdown(table)}" for table in tables(Words(lang))]
-    return "\n\n".join([BEGIN, *parts, END])
-
-
-def written(text: str, lang: str) -> str:
-    """The page with its tables.
-
-    Raises:
-        UserError: the marks are not there.
-    """
-    return between(text, BEGIN, END, block(lang))
-
-
-def main(folder: Path) -> None:
-    for lang in LANGUAGES:
-        path = folder / PAGES[lang]
-        write_bytes(path, written(path.read_text("utf-8"), lang).encode())
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))

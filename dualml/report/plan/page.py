@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from dualml.cost.units import told_bytes, told_seconds
-from dualml.planner import shown
 from dualml.planner.published import halves, summary
 from dualml.planner.search import Plan
 from dualml.report.blocks import Block, Page, Prose, Section, Verdict
 from dualml.report.figure import Axis, Bar, Figure, Key, Line, Mark, Owner, Panel, Rule
+from dualml.report.plan import tables as shown
 from dualml.report.shown import stacked
 from dualml.version import __version__
 from dualml.words import Words, numbers

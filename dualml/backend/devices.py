@@ -51,21 +51,6 @@ def canonical_names(names: Sequence[str]) -> list[str]:
     return spelt
 
 
-def place_stages(devices: Sequence[str], place: Sequence[int], stages: int) -> tuple[str, ...]:
-    """Give every stage its device: in turn, or as ``place`` says by position in ``devices``.
-
-    Raises:
-        UserError: a place for another number of stages, beyond the devices, or a device unused.
-    """
-    numbers = tuple(place) or tuple(stage % len(devices) for stage in range(stages))
-    if len(numbers) != stages or set(numbers) != set(range(len(devices))):
-        raise UserError(
-            f"place must give each of {stages} stages one of {len(devices)} devices, numbered from "
-            f"0 as in split.devices, and every device a stage; received {list(numbers)}"
-        )
-    return tuple(devices[number] for number in numbers)
-
-
 def shift_devices(devices: Sequence[str], replica: int) -> tuple[str, ...]:
     """Name the devices of a replica: each has GPUs of its own, those after its predecessor's;
     logical devices are of its own process anyway.

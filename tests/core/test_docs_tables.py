@@ -1,0 +1,61 @@
+"""Pages with tables of published figures have those of the code."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from docs_scripts import DOCS, load_script
+
+from dualml.cost.published import curves
+from dualml.cost.published import summary as collective_summary
+from dualml.errors import UserError
+from dualml.planner.published import halves, summary
+from dualml.report.draw import standalone
+from dualml.report.published import figure
+from dualml.words import LANGUAGES, Words
+
+TABLES = load_script("tables")
+
+
+def text_outside_tables(name: str, lang: str) -> str:
+    page = TABLES.PAGES[name]
+    text = TABLES.page_path(name, lang).read_text("utf-8")
+    return re.sub(f"{page.begin}.*?{page.end}", "", text, flags=re.S)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("name", TABLES.PAGES)
+def test_the_page_has_the_tables_of_the_code(name: str, lang: str) -> None:
+    """Write it again with ``python docs/tables.py``."""
+    text = TABLES.page_path(name, lang).read_text("utf-8")
+    assert TABLES.with_tables(text, name, lang) == text
+    with pytest.raises(UserError, match="has no"):
+        TABLES.with_tables("# nothing", name, lang)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_figure_is_the_one_that_is_drawn_now(lang: str) -> None:
+    drawn = standalone(figure(Words(lang)))
+    assert (DOCS / TABLES.figure_name(lang)).read_text("utf-8") == drawn
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_text_names_the_errors_that_the_tables_have(lang: str) -> None:
+    for share in summary([p.error for p in halves().held_out]):
+        assert f"{100 * share:.1f} %" in text_outside_tables("plan", lang)
+    for name in ("fugaku-rabenseifner", "marenostrum-ring"):
+        for share in collective_summary([*curves()[name].parts().ranks.values()]):
+            assert f"{math.ceil(100 * share)} %" in text_outside_tables("cost", lang)
+
+
+def test_a_folder_is_written(tmp_path: Path) -> None:
+    for name in TABLES.PAGES:
+        for lang in LANGUAGES:
+            page = TABLES.PAGES[name]
+            TABLES.page_path(name, lang, tmp_path).write_text(f"a\n{page.begin}{page.end}\nb\n")
+    TABLES.write_tables(tmp_path)
+    assert len(list(tmp_path.glob("*.svg"))) == len(LANGUAGES)
+    assert "torchvision" in (tmp_path / "install.md").read_text("utf-8")
