@@ -1,9 +1,10 @@
-"""The catalogue of semantic differences: where PyTorch and MindSpore mean something else.
+"""The catalogue of semantic differences between PyTorch and MindSpore.
 
-An entry is data (``entries/TOPIC.toml``) and, for each framework, a probe of the same name in
-``dualml_torch/diffs/TOPIC.py`` and ``dualml_ms/diffs/TOPIC.py``: ``gelu(…)`` does what a user would
-write, ``gelu_equal(…)`` what makes the two agree. `measure` runs both and says what is so here.
+An entry is data (``entries/TOPIC.toml``) with one probe per framework, a function of the same name
+in ``dualml_torch/diffs/TOPIC.py`` and ``dualml_ms/diffs/TOPIC.py``: ``gelu(…)`` does what a user
+would write, ``gelu_equal(…)`` what makes the two agree. `measure_entries` runs both and reports
+whether the entry holds on this machine.
 """
 
-#: As users write it, and made equal: what the names of their functions end in.
+#: Variants of a probe (as users write it, and made equal) → suffix of the function's name.
 VARIANTS = {"plain": "", "equal": "_equal"}

@@ -1,4 +1,4 @@
-"""The source of a probe, without importing it (the core imports no framework)."""
+"""Extract the source code of probes without importing it (the core imports no framework)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from dualml.diffs import VARIANTS
 from dualml.diffs.entry import Entry
 
-#: What a file of probes can define at its top and use below.
+#: Top-level definitions that a file of probes may contain.
 Defined = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
 @functools.cache
 def source(package: str, topic: str) -> str:
-    """``PACKAGE/diffs/TOPIC.py``; empty without that package."""
+    """Return the text of ``PACKAGE/diffs/TOPIC.py``; empty if the package is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return ""
@@ -29,7 +29,7 @@ def source(package: str, topic: str) -> str:
 
 @functools.cache
 def defined(package: str, topic: str) -> dict[str, Defined]:
-    """Name → what ``PACKAGE/diffs/TOPIC.py`` defines at its top, in its order."""
+    """Map each top-level name of ``PACKAGE/diffs/TOPIC.py`` to its definition, in file order."""
     nodes: dict[str, Defined] = {}
     for node in ast.parse(source(package, topic)).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -42,25 +42,25 @@ def defined(package: str, topic: str) -> dict[str, Defined]:
 
 @functools.cache
 def functions(package: str, topic: str) -> dict[str, str]:
-    """Name → source of every function of ``PACKAGE/diffs/TOPIC.py``; empty without that package."""
+    """Map each function of ``PACKAGE/diffs/TOPIC.py`` to its source; empty without that package."""
     return {name: text(package, topic, node) for name, node in defined(package, topic).items()
             if isinstance(node, ast.FunctionDef)}  # fmt: skip
 
 
 def text(package: str, topic: str, node: Defined) -> str:
-    """Lines of a definition, with its decorators."""
+    """Return the source lines of a definition, including its decorators."""
     decorators = getattr(node, "decorator_list", [])
     first = min(one.lineno for one in (node, *decorators))
     return "\n".join(source(package, topic).splitlines()[first - 1 : node.end_lineno])
 
 
 def names(node: ast.AST) -> set[str]:
-    """Every name that occurs in a piece of code."""
+    """Return every name that occurs in a piece of code."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def body(source: str) -> str:
-    """What stands inside of a function, without its docstring."""
+    """Return the body of a function's source, without its docstring."""
     node = ast.parse(source).body[0]
     assert isinstance(node, ast.FunctionDef)
     if ast.get_docstring(node) is not None:
@@ -73,19 +73,22 @@ def body(source: str) -> str:
 
 
 def code(entry: Entry, package: str) -> dict[str, str]:
-    """``plain`` and, where it is another, ``equal``: what the probe of this backend does."""
+    """Return the code of an entry's probes for one backend, by variant: ``plain`` and, where it
+    differs, ``equal``."""
     known = functions(package, entry.topic)
     return {variant: body(known[name]) for variant, name in probes(entry).items() if name in known}
 
 
 def probes(entry: Entry) -> dict[str, str]:
-    """Variant → name of its function."""
+    """Map each variant to the name of its probe function."""
     return {variant: entry.function + suffix for variant, suffix in VARIANTS.items()}
 
 
 def used(entries: Sequence[Entry], package: str) -> str:
-    """What the probes of entries of one topic use of their file, besides each other, each piece
-    once; empty if nothing."""
+    """Return the helper code that the probes of one topic's entries use from their file.
+
+    Each helper appears once; the probes themselves are left out. Empty if there is none.
+    """
     if not entries:
         return ""
     topic = entries[0].topic
@@ -97,7 +100,7 @@ def used(entries: Sequence[Entry], package: str) -> str:
 
 
 def reached(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
-    """Everything of a file that these definitions use, directly or not."""
+    """Return all names of a file that these definitions use, directly or indirectly."""
     reachable: set[str] = set()
     left = set(start)
     while left:
@@ -107,11 +110,11 @@ def reached(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
 
 
 def shown(entry: Entry, package: str) -> dict[str, str]:
-    """`code`, with what it uses where there is any."""
+    """Return `probe_code` and, under ``helpers``, the code that the probes use, if any."""
     more = used([entry], package)
     return code(entry, package) | ({"helpers": more} if more else {})
 
 
 def package_of(side: str) -> str:
-    """The package of a framework's probes."""
+    """Return the name of the package that holds a framework's probes."""
     return {"torch": "dualml_torch", "mindspore": "dualml_ms"}[side]

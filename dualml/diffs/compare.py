@@ -1,4 +1,4 @@
-"""What two probes returned, compared, and held against what the entry says."""
+"""Compare what two probes returned, and check the result against the catalogue entry."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died
 
 @dataclass(frozen=True)
 class Seen:
-    """The two sides of one variant of an entry.
+    """The difference between the two frameworks for one variant of an entry.
 
     Attributes:
-        kind: ``same`` or how they differ: ``value``, ``shape``, ``type``, ``raises``, ``nan``; also
-            ``both raise``, and ``died`` where a probe took its process down.
-        distance: the largest relative distance of any array, infinite where they have no distance.
-        text: the same in words and numbers, in English.
-        zh: in Chinese, where that is another text.
+        kind: ``same`` or the kind of difference: ``value``, ``shape``, ``type``, ``raises``,
+            ``nan``; also ``both raise``, and ``died`` if a probe terminated its process.
+        distance: the largest relative distance of any array; infinite where no distance is defined.
+        text: the result as English text with numbers.
+        zh: the Chinese text; empty if it equals ``text``.
     """
 
     kind: str
@@ -35,21 +35,23 @@ class Seen:
     zh: str = ""
 
     def told(self, lang: Lang = "en") -> str:
+        """Return the result as text in a language."""
         return (self.zh or self.text) if lang == "zh" else self.text
 
     def short(self, lang: Lang = "en") -> str:
-        """`told` without the text of an error."""
+        """Return the result as text, without the message of an error."""
         cut = self.kind in ("raises", "both raise", "died")
         return self.told(lang).replace("：", ":").partition(":")[0] if cut else self.told(lang)
 
 
 @dataclass(frozen=True)
 class Found:
-    """An entry as it is on this machine.
+    """The measured result of an entry on this machine.
 
     Attributes:
-        plain, equal: as users write it, and made equal; None where a framework is missing.
-        problem: how this differs from what the entry says, None where it does not.
+        plain, equal: the difference as users write the code, and with the remedy applied; None if a
+            framework is missing.
+        problem: how the measurement contradicts the entry; None if it agrees.
     """
 
     entry: Entry
@@ -58,13 +60,14 @@ class Found:
     problem: str | None
 
     def said(self, lang: Lang = "en") -> str | None:
-        """`problem` in a language."""
+        """Return `problem` in a language; None if the measurement agrees with the entry."""
         if self.plain is None or self.equal is None:
             return self.problem
         return problem(self.entry, self.plain, self.equal, lang)
 
 
 def judge(entry: Entry, probed: Mapping[str, Mapping[str, Probed]]) -> Found:
+    """Compare the probe results of both frameworks, and check them against the entry."""
     if not {"torch", "mindspore"} <= set(probed):
         return Found(entry, None, None, None)
     plain, equal = (see(probed["torch"][v], probed["mindspore"][v]) for v in VARIANTS)
@@ -72,7 +75,7 @@ def judge(entry: Entry, probed: Mapping[str, Mapping[str, Probed]]) -> Found:
 
 
 def see(torch: Probed, mindspore: Probed) -> Seen:
-    """How the two sides of one variant differ."""
+    """Compare the results of the two frameworks for one variant."""
     sides = {"torch": torch, "MindSpore": mindspore}
     for name, (kind, why) in sides.items():
         if kind == "died":
@@ -87,7 +90,7 @@ def see(torch: Probed, mindspore: Probed) -> Seen:
 
 
 def differ(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Seen:
-    """How arrays differ: torch's ``a`` and MindSpore's ``b``."""
+    """Compare PyTorch's arrays ``a`` with MindSpore's arrays ``b``, by name."""
     if a.keys() != b.keys():
         return seen("shape", "keys", torch=sorted(a), mindspore=sorted(b))
     for key in a:
@@ -104,17 +107,21 @@ def differ(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Seen
 
 
 def seen(kind: str, key: str, far: float = np.inf, **values: object) -> Seen:
-    """How they differ, in the words below ``diffs.outcome``."""
+    """Make an outcome whose text is the message ``diffs.outcome.KEY`` in both languages."""
     texts = both(f"diffs.outcome.{key}", **values)
     return Seen(kind, far, texts["en"], texts["zh"])
 
 
 def is_finite(array: NDArray[Any]) -> bool:
+    """Whether an array has no infinity and no NaN; True for integers and strings."""
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """`dualml.distance` of numbers; texts are equal or infinitely far apart."""
+    """Return the relative distance of two arrays, see `dualml.distance`.
+
+    Strings are equal (0) or infinitely far apart.
+    """
     if a.dtype.kind in "US" or b.dtype.kind in "US":
         return 0.0 if np.array_equal(a, b) else np.inf
     if a.dtype.kind == "c" or b.dtype.kind == "c":
@@ -124,9 +131,9 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def number(far: float) -> str:
-    """A distance as people write it: ``0``, ``1.7e-4``, ``0.98``, ``∞``.
+    """Format a distance for people: ``0``, ``1.7e-4``, ``0.98``, ``∞``.
 
-    >>> [number(x) for x in (0.0, 1.74e-4, 0.981)]
+    >>> [format_distance(x) for x in (0.0, 1.74e-4, 0.981)]
     ['0', '1.7e-4', '0.98']
     """
     if not np.isfinite(far):
@@ -138,9 +145,10 @@ def number(far: float) -> str:
 
 
 def problem(entry: Entry, plain: Seen, equal: Seen, lang: Lang = "en") -> str | None:
-    """What is not as the entry says."""
+    """Describe how the measurement contradicts the entry; None if it agrees."""
 
     def say(what: str, seen: Seen, bound: float = 0.0) -> str:
+        """Format the message about one contradiction."""
         return phrases(lang, "diffs.mismatch")[what].format(
             bound=f"{bound:g}", kind=entry.kind, found=seen.kind, text=seen.told(lang)
         )

@@ -1,4 +1,4 @@
-"""One entry of the catalogue, as its file has it."""
+"""The schema of a catalogue entry, as its TOML file holds it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: In the order in which a training step meets them; each is a file of ``entries``.
+#: Topics in the order in which a training step meets them; each is a file in ``entries``.
 TOPICS = (
     "data",
     "initialisers",
@@ -23,7 +23,7 @@ Lang = Literal["en", "zh"]
 
 
 class Text(BaseModel):
-    """The same sentence in both languages; Markdown code spans are allowed."""
+    """One sentence in English and Chinese; Markdown code spans are allowed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,20 +32,28 @@ class Text(BaseModel):
 
 
 class Entry(BaseModel):
-    """What the frameworks do, what it does to numbers, and how to make them equal.
+    """One semantic difference: what each framework does, how it affects numbers, and how to make
+    both equal.
 
     Attributes:
-        name: of the entry; of the probes with ``_`` for ``-``.
-        kind: what the difference is: a ``value`` (a relative distance), a ``shape``, a ``type``
-            (of numbers), one side that ``raises``, one that gives ``nan``; or ``same``: people ask,
-            and there is none.
-        at_least: the smallest relative distance that counts as the difference that is described;
-            of kind ``same`` the largest.
-        after: the largest relative distance once both are made equal; None where nothing does.
-        ranks: how many ranks the probe needs.
-        silent: nothing tells the user.
+        name: name of the entry; probes have ``_`` in place of ``-``.
+        topic: one of `TOPICS`.
+        title: the difference in one line.
+        torch, mindspore: what each framework does.
+        remedy: how to make both equal.
+        kind: the kind of difference: a ``value`` (a relative distance), a ``shape``, a ``type`` (of
+            numbers), one side that ``raises``, one that gives ``nan``; or ``same``, for a
+            difference that people expect but that does not exist.
+        at_least: the smallest relative distance that confirms the entry; for kind ``same`` the
+            largest.
+        after: the largest relative distance once both are made equal; None if nothing makes them
+            equal.
+        ranks: number of ranks that the probe needs.
+        silent: whether neither framework reports the difference.
         sources: documentation pages, or files of the frameworks.
-        explains: what a comparison of models names of it: OPERATION.SETTING, as ``layer_norm.eps``.
+        explains: causes in model comparisons that the entry explains: OPERATION.SETTING, as
+            ``layer_norm.eps``.
+        seen: versions and device on which the difference was observed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -67,5 +75,5 @@ class Entry(BaseModel):
 
     @property
     def function(self) -> str:
-        """Name of its probes."""
+        """Name of the entry's probe functions."""
         return self.name.replace("-", "_")

@@ -1,4 +1,4 @@
-"""The catalogue, read from its files."""
+"""Load the catalogue from its TOML files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRIES = Path(__file__).with_name("entries")
 
 @functools.cache
 def catalogue() -> dict[str, Entry]:
-    """Name → entry, topic by topic in the order of their files."""
+    """Return all entries by name, topic by topic in file order."""
     entries: dict[str, Entry] = {}
     for topic in TOPICS:
         tables = tomllib.loads((ENTRIES / f"{topic}.toml").read_text("utf-8"))
@@ -25,10 +25,10 @@ def catalogue() -> dict[str, Entry]:
 
 
 def entry(name: str) -> Entry:
-    """The entry of this name, ``_`` or ``-`` between its words.
+    """Return the entry with this name; words may be separated by ``_`` or ``-``.
 
     Raises:
-        UserError: there is none.
+        UserError: no entry has this name.
     """
     known, wanted = catalogue(), name.replace("_", "-")
     if wanted in known:
@@ -40,7 +40,7 @@ def entry(name: str) -> Entry:
 
 
 def of_topic(topic: str | None) -> list[Entry]:
-    """The entries of a topic, or all of them.
+    """Return the entries of a topic, or all entries for None.
 
     Raises:
         UserError: there is no such topic.

@@ -1,4 +1,4 @@
-"""Entries that are asked for: by name or words, by a cause that a comparison names, by an error."""
+"""Look up catalogue entries by name or words, by the cause of a difference, or by an error."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from dualml.diffs import load
 from dualml.diffs.code import code, package_of
 from dualml.diffs.entry import TOPICS, Entry
 
-#: Words of so few letters are looked for whole.
+#: Words of up to this many letters must match whole words.
 SHORT = 3
 CALL = re.compile(r"\b(\w+)\(")
 
 
 def by_words(words: Sequence[str]) -> list[Entry]:
-    """The entry of this name; else those with the most of the words in their name, texts or
-    sources, in either language and whatever their case.
+    """Return the entry with this name, or else the entries that contain most of the words.
+
+    Names, texts and sources are searched, in both languages and regardless of case.
 
     Raises:
-        UserError: there is none.
+        UserError: no entry contains any of the words.
     """
     name = words[0].replace("_", "-")
     if len(words) == 1 and (name in load.catalogue() or words[0] in TOPICS):
@@ -34,8 +35,10 @@ def by_words(words: Sequence[str]) -> list[Entry]:
 
 
 def begins(word: str) -> re.Pattern[str]:
-    """Where a word begins with these letters, or is a short one; Chinese has no spaces between
-    words."""
+    """Return a pattern for words that begin with these letters; short words must match whole.
+
+    Chinese text is matched anywhere, since it has no spaces between words.
+    """
     letters = re.escape(word.casefold())
     if not word.isascii():
         return re.compile(letters)
@@ -43,10 +46,12 @@ def begins(word: str) -> re.Pattern[str]:
 
 
 def matches(wanted: Sequence[re.Pattern[str]], text: str) -> int:
+    """Count the patterns that occur in a text."""
     return sum(pattern.search(text) is not None for pattern in wanted)
 
 
 def text_of(one: Entry) -> str:
+    """Return all searchable text of an entry in both languages, case-folded."""
     both = (one.title, one.torch, one.mindspore, one.remedy)
     texts = [text for part in both for text in (part.en, part.zh)]
     return " ".join((one.name, one.function, *texts, *one.sources)).casefold()
@@ -54,7 +59,7 @@ def text_of(one: Entry) -> str:
 
 @functools.cache
 def by_cause() -> dict[str, tuple[str, ...]]:
-    """What a comparison of models names, ``layer_norm.eps`` → names of the entries about it."""
+    """Map each cause such as ``layer_norm.eps`` to the names of the entries that explain it."""
     names: dict[str, tuple[str, ...]] = {}
     for one in load.catalogue().values():
         for cause in one.explains:
@@ -63,11 +68,13 @@ def by_cause() -> dict[str, tuple[str, ...]]:
 
 
 def by_error(line: str) -> list[str]:
-    """Names of entries in which a side raises, and whose texts and MindSpore's code both have a
-    function that ``line`` calls.
+    """Return the names of entries that may explain an error raised by a line of code.
+
+    These are entries in which one framework raises, and whose texts and MindSpore probe both
+    mention a function that ``line`` calls.
 
     Args:
-        line: code of the line that raised, and of the line where its layer was built.
+        line: code of the line that raised, and of the line that built its layer.
     """
     called = set(CALL.findall(line))
     names = []

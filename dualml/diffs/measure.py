@@ -1,4 +1,4 @@
-"""Run the probes of both frameworks and say, entry by entry, what is so on this machine."""
+"""Run the probes of both frameworks and measure every catalogue entry on this machine."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dualml.machine import python
 
 #: The two frameworks of the catalogue, and where their probes run.
 SIDES, DEVICE = ("torch", "mindspore"), "cpu"
-#: Seconds one probe may be silent, and all of a backend's may take.
+#: Seconds without output that one probe may take, and limit for all probes of a backend.
 SILENCE, LIMIT = 60.0, 600.0
 
 
 def frameworks() -> dict[str, BackendInfo]:
-    """Both sides, installed or not."""
+    """Return both backends of the catalogue by name, installed or not."""
     known = backends()
     return {name: known[name] for name in SIDES}
 
 
 def versions(sides: Mapping[str, BackendInfo]) -> dict[str, str | None]:
-    """Version of each framework, None where it is not installed; nothing is imported."""
+    """Return each framework's installed version without importing it; None if not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     installed: dict[str, str | None] = {}
@@ -49,11 +49,11 @@ def measure(
     sides: Mapping[str, BackendInfo],
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Found]:
-    """Run the probes of ``entries`` (each framework in processes of its own) and compare.
+    """Run the probes of ``entries``, each framework in its own processes, and compare them.
 
     Args:
         sides: the backends ``torch`` and ``mindspore``, as far as they are installed.
-        progress: told what runs.
+        progress: called with a short text about what is running.
     """
     results = {name: probed(entries, info, progress) for name, info in sides.items()}
     return [judge(entry, {name: side[entry.name] for name, side in results.items()})
@@ -63,7 +63,7 @@ def measure(
 def probed(
     entries: Sequence[Entry], info: BackendInfo, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Probed]]:
-    """Entry → variant → what came of it, for one framework."""
+    """Run one framework's probes; return entry name → variant → outcome."""
     with tempfile.TemporaryDirectory(prefix="dualml-diffs-") as temporary:
         folder = Path(temporary)
         for ranks in sorted({entry.ranks for entry in entries}):
@@ -71,8 +71,8 @@ def probed(
             while left:
                 reason = attempt(info, left, ranks, folder, progress)
                 left = [entry for entry in left if not (folder / f"{entry.name}.done").exists()]
-                # The first took its process down: the others get a new one. Where not even the
-                # first began, the framework does not start, and none of them will.
+                # The first remaining probe terminated its process; the others get a new one. If
+                # not even the first began, the framework does not start, and none of them will.
                 count = 1 if left and (folder / f"{left[0].name}.begun").exists() else len(left)
                 for entry in left[:count]:
                     write_json(folder / f"{entry.name}.died.json", {"died": reason})
@@ -88,7 +88,11 @@ def attempt(
     folder: Path,
     progress: Callable[[str], None],
 ) -> str:
-    """Run as many as can be run by one start; why it ended early, if it did."""
+    """Run as many probes as one start of the framework completes.
+
+    Returns:
+        Why the run ended early; empty if it did not.
+    """
     job = {"package": f"{info.package}.diffs", "folder": str(folder), "device": DEVICE,
            "probes": [(e.name, e.topic, e.function) for e in entries]}  # fmt: skip
     if ranks > 1:
@@ -112,6 +116,10 @@ def attempt(
 
 
 def read(folder: Path, name: str, variant: str) -> Probed:
+    """Read the outcome of one probe that a worker left in ``folder``.
+
+    An entry without an ``equal`` probe has the outcome of its ``plain`` one.
+    """
     arrays, raised = folder / f"{name}.{variant}.npz", folder / f"{name}.{variant}.json"
     ended = folder / f"{name}.died.json"
     if arrays.exists():
@@ -119,6 +127,6 @@ def read(folder: Path, name: str, variant: str) -> Probed:
             return "arrays", {key: file[key] for key in file.files}
     if raised.exists():
         return "raised", read_json(raised)["raised"]
-    if variant == "equal" and not ended.exists():  # there is none: it is the plain one
+    if variant == "equal" and not ended.exists():  # no equal probe: use the plain one
         return read(folder, name, "plain")
     return "died", read_json(ended)["died"]

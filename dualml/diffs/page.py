@@ -1,4 +1,4 @@
-"""The catalogue as one Markdown page in each language: its data, its code, what was measured."""
+"""Render the catalogue as one Markdown page per language: its data, code and measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.words import phrases
 SIDES = ("torch", "mindspore")
 PAGES: dict[Lang, str] = {"en": "differences.md", "zh": "differences.zh.md"}
 
-#: What a page begins with: a file for each language.
+#: File with the introduction of a page, for each language.
 INTRO = "intro.{lang}.md"
 
 
@@ -24,11 +24,11 @@ def page(
     results: Mapping[str, Found] | None = None,
     versions: Mapping[str, str | None] | None = None,
 ) -> str:
-    """The page of a language.
+    """Render the catalogue page of one language.
 
     Args:
-        results: entry → what was measured; without it the page has gaps in their places.
-        versions: of the frameworks, as they were measured.
+        results: entry name → measured result; None leaves the measured places empty.
+        versions: framework → the version that was measured.
     """
     intro = Path(__file__).with_name(INTRO.format(lang=lang)).read_text("utf-8")
     silent = sum(map(is_silent, entries))
@@ -50,7 +50,7 @@ def page(
 def table(
     entries: Sequence[Entry], topic: str, lang: Lang, results: Mapping[str, Found] | None
 ) -> Iterator[str]:
-    """The contents of a topic, with what each entry amounts to."""
+    """Render the table of contents of one topic, with the measured effect of each entry."""
     words = phrases(lang, "diffs")
     head = (words["entry"], words["what"], words["silent"], words["effect"], words["after"])
     yield f"**{words[f'topic.{topic}']}**\n"
@@ -63,11 +63,12 @@ def table(
 
 
 def row(texts: Sequence[str]) -> str:
+    """Render the cells of one Markdown table row."""
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
 def section(entry: Entry, lang: Lang, result: Found | None) -> Iterator[str]:
-    """An entry: its texts, what was measured, its code and its sources."""
+    """Render one entry: its texts, measurement, code and sources."""
     words = phrases(lang, "diffs")
     yield f"### {entry.name}"
     brackets = " ({})" if lang == "en" else "（{}）"
@@ -76,8 +77,8 @@ def section(entry: Entry, lang: Lang, result: Found | None) -> Iterator[str]:
     facts[words["remedy"].capitalize()] = getattr(entry.remedy, lang)
     lines = [f"- **{name}**{words['colon']}{text}" for name, text in facts.items()]
     measured = sentence(result, lang, brief=True) if result else ""
-    # What is measured stands here and in the last two columns of the tables, and nowhere else: so
-    # a test can hold the rest of the page against the data.
+    # Measurements appear only here and in the last two columns of the tables, so that a test can
+    # compare the rest of the page with the data.
     lines.append(words["page.measured"] + measured)
     lines.append(f"- **{words['sources'].capitalize()}**{words['colon']}"
                  + words["join"].join(f"`{source}`" for source in entry.sources))  # fmt: skip
@@ -91,7 +92,8 @@ def section(entry: Entry, lang: Lang, result: Found | None) -> Iterator[str]:
 
 
 def listings(entry: Entry, lang: Lang) -> Iterator[str]:
-    """Folded away: the code of both sides, and where it is another, what makes them equal."""
+    """Render the folded code of both frameworks and, where it differs, the code that makes them
+    equal."""
     yield f"<details><summary>{phrases(lang, 'diffs')['listing']}</summary>"
     for side in SIDES:
         for variant, text in code(entry, package_of(side)).items():
@@ -100,7 +102,7 @@ def listings(entry: Entry, lang: Lang) -> Iterator[str]:
 
 
 def shared(entries: Sequence[Entry], lang: Lang) -> Iterator[str]:
-    """Folded away, once for a topic: what its code uses."""
+    """Render the folded helper code that the probes of one topic use."""
     parts = {side: used(entries, package_of(side)) for side in SIDES}
     if any(parts.values()):
         yield f"<details><summary>{phrases(lang, 'diffs')['listing.topic']}</summary>"
@@ -111,6 +113,7 @@ def shared(entries: Sequence[Entry], lang: Lang) -> Iterator[str]:
 
 
 def listing(side: str, variant: str, text: str, lang: Lang) -> Iterator[str]:
+    """Render one code listing under its heading."""
     words = phrases(lang, "diffs")
     yield f"{heading(side, variant, words)}{words['colon'].rstrip()}"
     yield f"```python\n{text}\n```"

@@ -1,4 +1,4 @@
-"""The catalogue's own words in both languages, for the command and the pages."""
+"""Messages of the catalogue in both languages, for the command and the pages."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from dualml.words import phrases
 
 
 def mark(entry: Entry, words: Mapping[str, str], suffix: str = "") -> str:
-    """Whether anything tells the user; nothing has to where there is no difference."""
+    """Return the word for a silent difference, for one the framework reports, or for no difference.
+
+    Args:
+        suffix: ``.long`` selects the long form.
+    """
     if entry.kind == "same":
         return words["same.long"] if suffix else words["none"]
     return words[("silent" if entry.silent else "told") + suffix]
 
 
 def heading(side: str, variant: str, words: Mapping[str, str]) -> str:
-    """What stands above a listing."""
+    """Return the heading of a code listing."""
     return words["code"].format(side=words[side], variant=words[f"code.{variant}"])
 
 
 def is_silent(entry: Entry) -> bool:
+    """Whether the entry describes a difference that neither framework reports."""
     return entry.silent and entry.kind != "same"
 
 
 def cells(result: Found, lang: Lang) -> tuple[str, str]:
-    """Effect, and distance once both are made equal, as a table has them."""
+    """Return two table cells: the effect, and the distance once both frameworks are made equal."""
     none = phrases(lang, "diffs")["none"]
     if result.plain is None or result.equal is None:
         return none, none
@@ -36,7 +41,11 @@ def cells(result: Found, lang: Lang) -> tuple[str, str]:
 
 
 def sentence(result: Found, lang: Lang, *, brief: bool = False) -> str:
-    """What was measured of an entry, in one line; ``brief`` leaves out what an error said."""
+    """Describe the measurement of an entry in one line.
+
+    Args:
+        brief: leave out the messages of errors.
+    """
     words, entry = phrases(lang, "diffs"), result.entry
     assert result.plain is not None
     assert result.equal is not None
@@ -54,7 +63,7 @@ def sentence(result: Found, lang: Lang, *, brief: bool = False) -> str:
 
 
 def described(entry: Entry, result: Found | None, codes: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry for scripts: its data, its code, and what was measured."""
+    """Return an entry as JSON: its data, its code and its measurement."""
     measured = None
     if result is not None and result.plain is not None and result.equal is not None:
         measured = {

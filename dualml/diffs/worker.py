@@ -1,8 +1,8 @@
-"""The side of a framework: ``python -m dualml.diffs.worker FOLDER`` runs probes.
+"""Worker process of one framework: ``python -m dualml.diffs.worker FOLDER`` runs probes.
 
-``job.json`` of the folder lists them. Each leaves ``NAME.VARIANT.npz`` with its arrays, or
-``NAME.VARIANT.json`` with what it raised, between the marks ``NAME.begun`` and ``NAME.done``: so
-whoever started this sees which probe took the process down.
+``job.json`` in the folder lists them. Each probe leaves ``NAME.VARIANT.npz`` with its arrays, or
+``NAME.VARIANT.json`` with the error it raised. It is written between the marker files
+``NAME.begun`` and ``NAME.done``, so the parent process sees which probe terminated the worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from dualml.launch.child import Emitter, serve
 
 
 def arrays(value: Any, name: str = "value") -> dict[str, Any]:
-    """Whatever a probe returns (a number, an array, lists and dicts of them) by name."""
+    """Flatten what a probe returned (a number, an array, nested lists and dicts) into named
+    arrays."""
     parts: Mapping[Any, Any] | None = value if isinstance(value, Mapping) else None
     flat = isinstance(value, list) and all(isinstance(x, int | float | np.number) for x in value)
     if isinstance(value, tuple | list) and not flat:
@@ -37,30 +38,31 @@ def arrays(value: Any, name: str = "value") -> dict[str, Any]:
 
 
 def find(package: str, topic: str, function: str) -> dict[str, Callable[..., Any]]:
-    """Variant → probe; there is no ``equal`` where it is the plain one."""
+    """Return an entry's probe functions by variant; ``equal`` is absent if it equals ``plain``."""
     module = importlib.import_module(f"{package}.{topic}")
     return {variant: getattr(module, function + suffix) for variant, suffix in VARIANTS.items()
             if variant == "plain" or function + suffix in vars(module)}  # fmt: skip
 
 
 def run(probe: Callable[..., Any], *given: Any) -> tuple[str, dict[str, Any] | str]:
-    """``("arrays", …)``, or ``("raised", "Error: first line")``, of one probe."""
+    """Run one probe; return ``("arrays", …)`` or ``("raised", "Error: first line")``."""
     try:
         value = probe(*given)
-    except Exception as error:  # what a framework raises is the answer
+    except Exception as error:  # the error of a framework is the result
         first = (str(error).strip().splitlines() or [""])[0]
         return "raised", f"{type(error).__name__}: {first}"[:300]
     return "arrays", arrays(value)
 
 
 def settle(package: str, kind: str) -> None:
-    """What a backend wants done after a probe that raised."""
+    """Call the backend's ``settle`` hook, if it has one, after a probe that raised."""
     wait = getattr(importlib.import_module(package), "settle", None)
     if kind == "raised" and wait is not None:
         wait()
 
 
 def leave(folder: Path, name: str, variant: str, kind: str, outcome: Any) -> None:
+    """Write the outcome of one probe as an ``.npz`` file, or as ``.json`` if it raised."""
     if kind == "arrays":
         part = folder / f"{name}.{variant}.npz.part"
         with part.open("wb") as file:
@@ -71,13 +73,14 @@ def leave(folder: Path, name: str, variant: str, kind: str, outcome: Any) -> Non
 
 
 def use(package: str, device: str) -> None:
-    """Take this device, also where the framework would take another by itself."""
+    """Select this device, also if the framework would choose another one by default."""
     environment = f"{package.rpartition('.')[0]}.environment"
     if importlib.util.find_spec(environment):
         importlib.import_module(environment).resolve_device(device)
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
+    """Run all probes of the job in the folder given on the command line."""
     job = json.loads((Path(sys.argv[1]) / "job.json").read_text("utf-8"))
     use(job["package"], job["device"])
     measure(job, lambda name, done, total: emit(phase=name, done=done, total=total))
@@ -85,12 +88,20 @@ def perform(emit: Emitter) -> dict[str, Any]:
 
 
 def on_ranks(comm: Any, job: dict[str, Any]) -> None:
-    """The same on every rank, for entries about ranks: their probes get the rank and the number of
-    ranks, in a group that is there already; rank 0's arrays are kept."""
+    """Run the probes of entries about several ranks; every rank of a group calls this.
+
+    Each probe gets the rank and the number of ranks; only rank 0 writes its arrays.
+    """
     measure(job, lambda *progress: None, comm)
 
 
 def measure(job: dict[str, Any], begun: Callable[..., None], comm: Any = None) -> None:
+    """Run all probes of a job and write their outcomes.
+
+    Args:
+        on_begin: called with name, number and total before each probe.
+        comm: the communicator of the group; None for a single process.
+    """
     folder, leads = Path(job["folder"]), comm is None or comm.rank == 0
     for number, (name, topic, function) in enumerate(job["probes"]):
         begun(name, number, len(job["probes"]))

@@ -1,7 +1,7 @@
-"""Parity: trajectories of trials, and users' own models.
+"""Parity checks: compare trajectories of trials, and users' own models.
 
-`compare` runs two models and judges them, `compare_traces` judges what Recorders left; nothing
-heavy is imported before one of them is asked for.
+`compare` runs two models and judges them; `compare_traces` judges traces that Recorders wrote.
+Their dependencies are imported only when one of them is first used.
 """
 
 from __future__ import annotations

@@ -1,26 +1,29 @@
-"""The rounding envelope: how far a backend strays from itself when only rounding changes.
+"""The rounding envelope: how far rounding alone can move a backend's results.
 
-A *draw* repeats the first updates of a trial with noise of the size of rounding at every step:
-before each update every weight is moved by 1, 2, 4, … units in the last place (for the first,
-second, third draw), up or down at random, and in all draws but the first the samples inside the
-batch change their order. Neither changes the mathematics by more than rounding does: what a draw
-does, rounding can do.
+A *draw* repeats the first updates of a trial and adds noise of the size of rounding at every step.
+Before each update every weight is moved by 1, 2, 4, … units in the last place (for the first,
+second, third draw), up or down at random. All draws but the first also reorder the samples within
+the batch. Neither changes the mathematics by more than rounding does, so rounding can produce
+whatever a draw produces.
 
-That holds for a backend that is right. One that loses the last sample of a batch loses another one
-in each order, and would hide its fault in an envelope of its own making. So where the order of the
-samples moves something far more than the moved weights alone do, it counts only as far as every
-backend shows it (`believed`): a kink moves all of them alike, a fault its own. Before the loss or
-the output layer's gradient moves so, all of it counts: a lost sample moves both at once, while a
-kink, which one backend may sit on alone, leaves the loss and everything behind it where they were.
+This holds for a correct backend. A backend that drops the last sample of a batch drops a different
+sample in each order, and would hide its fault in an envelope that the fault itself widened.
+Therefore, where the order of the samples moves a tensor far more than moved weights alone do, this
+extra width counts only as far as every backend shows it (`robust_envelopes`): a non-differentiable
+point moves all backends alike, a fault moves only its own. Until the order moves the loss or the
+output layer's gradient that far, the whole envelope counts: a lost sample moves both at once, while
+a non-differentiable point, which a single backend may hit, leaves the loss and everything behind it
+unchanged.
 
-One nudge at the start would not be enough: real arithmetic rounds at every step, and networks with
-ReLU or max pooling have kinks, where two values that agree to the last digit decide differently and
-one update changes by far more than a rounding. Draws meet such kinks as often as backends do.
+One perturbation at the start would not be enough. Real arithmetic rounds at every step, and
+networks with ReLU or max pooling have non-differentiable points ("kinks"), where two values that
+agree to the last digit take different branches and one update changes by far more than a rounding.
+Draws hit such points as often as backends do.
 
 In a lower precision (`dualml.precision`) backends round the same values at the same places, but
-some of them once more inside a layer. So the weights of products are moved by half a unit of the
-lower type, which is what one such rounding moves at most, and only for as long as the gradient is
-computed: what is updated stays float32, and is moved by units of that.
+some round once more inside a layer. The weights of matrix products are therefore moved by half a
+unit of the low-precision type, the most that one such rounding moves, and only while the gradient
+is computed. The updated weights stay float32 and are moved by float32 units.
 """
 
 from __future__ import annotations
@@ -38,16 +41,17 @@ from dualml.seeds import bits, generator
 from dualml.store.envelope import Envelope
 
 Arrays = Mapping[str, NDArray[Any]]
-#: The draw that leaves the samples in their order.
+#: The draw that keeps the order of the samples.
 PLAIN = 0
-#: Another order of the samples may move a tensor so many times as far as moved weights alone, ...
+#: Reordered samples may move a tensor this many times as far as moved weights alone do, ...
 ORDER = 100.0
-#: ... and by this share of its size in any case.
+#: ... and by this relative distance in any case.
 ORDER_FLOOR = 1e-4
 
 
 def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArray[np.float32]]:
-    """Every float32 weight moved by 2^draw units in the last place, up or down at random."""
+    """Return every weight as float32, moved by 2^draw units in the last place, up or down at
+    random."""
     out = {}
     for name, w in weights.items():
         w32 = np.asarray(w, np.float32)
@@ -58,10 +62,14 @@ def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArr
 
 
 class Roundings:
-    """What a draw does to the weights before each update, and takes back after it.
+    """The perturbation of one draw: applied to the weights before each update, partly reverted
+    after it.
 
     Args:
-        lower: names of the weights that are cast to the type ``precision``.
+        seed: seed of the random signs.
+        draw: number of the draw, from 0; weights are moved by 2^draw units.
+        precision: the low-precision type, for example ``bf16``.
+        lower: names of the weights that are cast to ``precision``.
     """
 
     def __init__(self, seed: int, draw: int, precision: str, lower: Collection[str]) -> None:
@@ -69,7 +77,7 @@ class Roundings:
         self.lent: dict[str, NDArray[np.float32]] = {}
 
     def before(self, weights: Arrays, step: int) -> dict[str, NDArray[np.float32]]:
-        """Moved weights, for `Training.move`."""
+        """Return the perturbed weights of a step, for `Training.transform_weights`."""
         moved = perturb(weights, self.seed, self.draw, step)
         for name in filter(self.casts, moved):
             single = moved[name]
@@ -80,24 +88,26 @@ class Roundings:
         return moved
 
     def after(self, weights: Arrays) -> dict[str, NDArray[Any]]:
-        """Weights without what the lower type moved them by."""
+        """Return the weights without the offset in units of the low-precision type."""
         return {name: w - self.lent[name] if name in self.lent else w
                 for name, w in weights.items()}  # fmt: skip
 
     def casts(self, name: str) -> bool:
-        """Whether a weight is cast: a part of one, which is named ``fc.weight[rows 1/2]``, too."""
+        """Whether a weight is cast to low precision, also for a part of one: ``fc.weight[rows
+        1/2]``."""
         return name.partition("[")[0] in self.lower
 
 
 def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:
-    """The same samples in another order: sums are rounded in another order."""
+    """Return the samples of a batch in another order, so that sums round differently."""
     return generator(seed, "within-batch", draw, step).permutation(batch)
 
 
 def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
-    """The envelopes of several backends, as far as they are believed; the widest counts.
+    """Return the envelopes of several backends without widths that only a fault of one explains.
 
-    Of a single backend all of it: nobody says whether a width is a kink's or a fault's.
+    Callers use the largest of them. The envelope of a single backend is returned unchanged, because
+    nothing tells whether a width stems from a non-differentiable point or from a fault.
 
     Args:
         output: name of the last layer with parameters.
@@ -110,7 +120,13 @@ def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
 
 
 def moved(width: Any, plain: Any) -> Any:
-    """Whether another order of the samples goes far beyond moved weights alone; arrays: where."""
+    """Whether reordered samples move a result far more than moved weights alone; elementwise for
+    arrays.
+
+    Args:
+        width: relative distance with reordered samples.
+        plain: relative distance with moved weights alone.
+    """
     return width > np.maximum(ORDER * plain, ORDER_FLOOR)
 
 
@@ -121,7 +137,13 @@ def widened(
     base_losses: NDArray[Any],
     base_capture: Arrays,
 ) -> Envelope:
-    """With one more draw."""
+    """Return the envelope extended by one more draw.
+
+    Args:
+        losses: losses of the draw, one per update, shape (steps,).
+        capture: tensors of the draw, by ``PHASE/STEP/NAME``.
+        base_losses, base_capture: the same of the unperturbed trial.
+    """
     gap = distances(losses, base_losses[: len(losses)])
     widths = {key: distance(value, base_capture[key]) for key, value in capture.items()}
     before = envelope.tensors
@@ -135,7 +157,7 @@ def widened(
 
 
 def trusted(envelope: Envelope, output: str) -> Envelope:
-    """Without what only a fault explains: widths that the order of the samples alone makes."""
+    """Return the envelope with the plain draw's width where only reordered samples widen it."""
     start = suspect_from(envelope, output)
     if start is None or envelope.plain_loss is None:
         return envelope
@@ -149,8 +171,11 @@ def trusted(envelope: Envelope, output: str) -> Envelope:
 
 
 def suspect_from(envelope: Envelope, output: str) -> int | None:
-    """First step at which the order of the samples moves the loss or the output layer's gradient;
-    None if it never does, or if nobody wrote down what moved weights alone do."""
+    """Return the first step at which the sample order moves the loss or the output layer's
+    gradient.
+
+    None if it never does, or if no plain draw was recorded.
+    """
     steps = (np.flatnonzero(reordered(envelope)) + 1).tolist()
     for key, width in envelope.tensors.items():
         phase, at, tensor = key.split("/", 2)
@@ -161,7 +186,7 @@ def suspect_from(envelope: Envelope, output: str) -> int | None:
 
 
 def reordered(envelope: Envelope) -> NDArray[np.bool_]:
-    """(updates of the horizon,): whether the order of the samples moves the loss there."""
+    """Return a mask of shape (updates,): whether the order of the samples moves the loss there."""
     if envelope.plain_loss is None:
         return np.zeros(len(envelope.loss), np.bool_)
     where: NDArray[np.bool_] = moved(envelope.loss, envelope.plain_loss)
@@ -169,7 +194,7 @@ def reordered(envelope: Envelope) -> NDArray[np.bool_]:
 
 
 def common(envelopes: Sequence[Envelope]) -> Envelope:
-    """The smallest width of any backend: what all of them show."""
+    """Return the smallest width of any backend per tensor: what all of them show."""
     length = min(len(e.loss) for e in envelopes)
     keys = set.intersection(*(set(e.tensors) for e in envelopes))
     return Envelope(

@@ -1,4 +1,4 @@
-"""All verdicts of a run folder, written to ``parity.json``."""
+"""Compute all verdicts of a run folder, which are written to ``parity.json``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ from dualml.store.verdicts import PARITY, VERDICTS
 
 
 def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:
-    """Compare every pair of backends for every arm and seed, and every backend's arms with several
-    ranks with its arm with one that does the same; the content of ``parity.json``.
+    """Compare every pair of backends for every arm and seed, and return the content of
+    ``parity.json``.
+
+    Within each backend, arms with several ranks are also compared with the single-rank arm that
+    does the same.
 
     Args:
-        only: an arm and a seed, the others are left out.
-        verify: whether the plan must be the one that was frozen.
+        only: restrict to one arm and seed.
+        verify: whether the plan must be the frozen one.
 
     Raises:
-        Changed: it is not.
+        Changed: the plan was changed.
         UserError: not a run folder.
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
@@ -46,7 +49,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
     shapes = {name: spec.tensors() for name, spec in specs.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
     backends = list(dict.fromkeys(trial.backend for trial in run.trials))
-    # The frameworks before the referee, so that pairs read torch–mindspore, torch–numpy, …
+    # The frameworks before the reference, so that pairs read torch–mindspore, torch–numpy, …
     pairs = list(combinations(sorted(backends, key=lambda name: name == "numpy"), 2))
     for arm, set_up in experiment.arms.items():
         if set_up.kind != "train":
@@ -60,7 +63,7 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
                     for b, t in ran.items() if t.status == "ok"}  # fmt: skip
             kept[arm, seed] = read
             lower = lower_of(set_up, specs)
-            by_chance = set_up.aggregation.arrival == "free"  # and with it the trajectory
+            by_chance = set_up.aggregation.arrival == "free"  # not reproducible
             for a, b in pairs:
                 if {a, b} - set(experiment.backends_of(arm, backends)):
                     continue
@@ -95,16 +98,16 @@ def other_samples(a: TrialRecord, b: TrialRecord) -> bool:
 
 
 def refused(a: TrialRecord, b: TrialRecord) -> dict[str, Any]:
-    """There is nothing to compare where the samples are not the same."""
+    """Return the verdict for two trials that trained on different samples."""
     evidence = {"samples_sha256": [a.samples_sha256, b.samples_sha256]}
     return {"verdict": "not comparable", "reason": "other_samples", "evidence": evidence}
 
 
 def lower_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> Lower | None:
-    """What an arm computes in a lower precision; None where that is nothing.
+    """Return what an arm computes in low precision; None if nothing.
 
     Args:
-        specs: of the models of arms, and of the experiment under an empty name.
+        specs: model specs by name; the experiment's own model under an empty name.
     """
     if arm.kind != "train" or not arm.plan_precision.lower:
         return None
@@ -113,8 +116,11 @@ def lower_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> Lower | None:
 
 
 def other_skips(a: Trajectory, b: Trajectory) -> bool:
-    """Whether two trials with a scaled loss skipped different updates: of a whole batch a gradient
-    may overflow in the lower type that does not where each rank has a part, which float32 adds."""
+    """Whether two trials with a scaled loss skipped different updates.
+
+    A gradient of the whole batch may overflow in the low-precision type where the gradients of
+    parts, which ranks add in float32, do not.
+    """
     scales = [key for key in a.tensors.keys() & b.tensors.keys() if f"/{SLOT}/" in key]
     return any(not np.array_equal(a.tensors[key], b.tensors[key]) for key in scales)
 
@@ -125,8 +131,13 @@ def serial(
     read: dict[tuple[str, int], dict[str, Trajectory]],
     specs: Mapping[str, ModelSpec],
 ) -> list[dict[str, Any]]:
-    """n workers against one, and methods and lower precisions against the plain arm: the same
-    backend, the same global batches."""
+    """Compare arms with their baseline on the same backend, over the same global batches.
+
+    These are n workers against one, and training methods and low precisions against the plain arm.
+
+    Args:
+        read: (arm, seed) → backend → trajectory.
+    """
     judgements = []
     trials = run.by_key()
     contrast = Contrast(experiment.arms)
@@ -165,16 +176,17 @@ def serial(
     return judgements
 
 
-#: Of an arm whose ranks trained apart, with any seed, no verdict is given, also not by accuracies.
+#: The verdict on arms whose ranks trained apart with some seed; accuracies do not decide either.
 TRAINED_APART = {"verdict": "not comparable", "reason": "trained_apart", "evidence": {}}
 
 
 def places_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]]:
-    """Find the arms whose ranks trained apart with some seed, each with its backend."""
+    """Return the (arm, backend) pairs whose ranks trained apart with some seed."""
     return {(arm, b) for (arm, b, _), trial in trials.items() if trained_apart(trial.reason)}
 
 
 def write(folder: Path, parity: dict[str, Any]) -> None:
+    """Write the verdicts to ``parity.json``."""
     PARITY.write(folder, PARITY.made(parity))
 
 
@@ -188,6 +200,12 @@ def one(
     *,
     free: bool = False,
 ) -> dict[str, Any]:
+    """Compare two backends for one arm and seed.
+
+    Args:
+        trials, read: records and trajectories by backend.
+        free: whether the server's order is nondeterministic, which rules out a comparison.
+    """
     missing = [name for name in (a, b) if name not in read]
     if missing:
         statuses = {name: trials[name].status for name in missing if name in trials}
@@ -204,15 +222,16 @@ def one(
     return compare(read[a], read[b], margin, envelopes, lower)
 
 
-#: Why two trajectories may differ though nobody is wrong.
+#: Reasons for which two correct trajectories may differ.
 LEGITIMATE = ("chaotic", "free_order")
 
 
 def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, TrialRecord]) -> None:
-    """Trajectories too chaotic to compare, or left to chance, may still reach the same result over
-    several seeds.
+    """Decide trajectories that are chaotic or nondeterministic by their test accuracies over the
+    seeds.
 
-    Not where a seed is different: a difference that was seen is no matter of statistics.
+    Changes the verdicts in ``comparisons``. Where any seed is different, nothing changes: an
+    observed difference is not a matter of statistics.
     """
     apart = places_apart(trials)
     pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE
@@ -233,8 +252,10 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tria
 
 
 def over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
-    """The equivalence test of the test accuracies of pairs of trials, one pair for each seed;
-    empty with fewer than three seeds."""
+    """Test the accuracies of trial pairs, one pair per seed, for equivalence.
+
+    Empty with fewer than three seeds.
+    """
     ended = [(a.test_accuracy, b.test_accuracy) for a, b in pairs if a.status == b.status == "ok"]
     accuracies = [(a, b) for a, b in ended if a is not None and b is not None]
     if len(accuracies) < ENOUGH:
@@ -243,6 +264,6 @@ def over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
 
 
 def worst(parity: dict[str, Any]) -> str:
-    """The run's overall verdict; ``equal`` where nothing was compared."""
+    """Return the run's overall verdict; ``equal`` if nothing was compared."""
     verdicts = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
     return max((v for v in verdicts if v is not None), key=VERDICTS.index, default="equal")

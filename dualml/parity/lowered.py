@@ -1,12 +1,13 @@
-"""Methods that compute in a lower precision, against our own training in the same one.
+"""Compare training methods in low precision with our own training in the same precision.
 
-Over the seeds such a method is held against float32 by its accuracy; here, seed by seed, by its
-trajectory: against the arm without a method that follows our rule (`dualml.precision`), within that
-arm's envelope, which is as wide as roundings of the type are. That is wide enough for float32
-itself, so that a method inside float32's own envelope has lowered nothing.
+Over all seeds such a method is compared with float32 by its accuracy. Here it is compared seed by
+seed by its trajectory, with the arm without a method that follows our casting rule
+(`dualml.precision`), within that arm's envelope. This envelope is as wide as roundings of the type
+and therefore contains float32 itself, so a method inside float32's own envelope has not lowered the
+precision at all.
 
-What is judged is what the method does: losses, weights and the optimizer's state. Its layers are
-looked at outside of its loop, where they compute in float32.
+Only what the method does is judged: losses, weights and optimizer state. Its layer outputs are
+captured outside of its training loop, where they are computed in float32.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from dualml.parity.pairs import compare
 from dualml.store.trajectory import Trajectory
 
 LOOKED_AT = "forward/"
-#: Backend → its trajectory, of one arm and seed.
+#: Backend → its trajectory, for one arm and seed.
 Read = Mapping[str, Trajectory]
 
 
 def lowered(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> list[dict[str, Any]]:
-    """A judgement for every method in a lower precision that has an arm of ours beside it.
+    """Judge every training method in low precision that has a comparable arm of ours.
 
     Args:
-        read: arm and seed → what succeeded.
+        read: (arm, seed) → trajectories of the backends that succeeded.
 
     Returns:
-        As those of several ranks against one in ``parity.json``; they decide no exit code, since an
-        engine may cast at other places than our rule does.
+        Judgements in the form of ``serial`` in ``parity.json``. They decide no exit code, because
+            an engine may cast at other places than our rule does.
     """
     judgements, contrast = [], Contrast(experiment.arms)
     for (name, seed), here in read.items():
@@ -59,13 +60,14 @@ def lowered(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> lis
 
 
 def held(method: Trajectory, ours: Read, margin: float) -> dict[str, Any]:
-    """Against our arm on the same backend, in the envelopes of that arm on all of them."""
+    """Compare a method with our arm on the same backend, within that arm's envelopes of all
+    backends."""
     envelopes = [t.envelope for t in ours.values() if t.envelope]
     plain = ours[method.backend]
     return compare(updates_of(plain), updates_of(method), margin, envelopes)
 
 
 def updates_of(trajectory: Trajectory) -> Trajectory:
-    """Without the layers' outputs."""
+    """Return the trajectory without the outputs of layers."""
     kept = {k: v for k, v in trajectory.tensors.items() if not k.startswith(LOOKED_AT)}
     return replace(trajectory, tensors=kept)

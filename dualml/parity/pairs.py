@@ -1,4 +1,4 @@
-"""Two trajectories against the rounding envelope: equal, or where they first part."""
+"""Compare two trajectories with the rounding envelope: equal, or where they first diverge."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from dualml.store.trajectory import PHASES, Trajectory
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
 FLOOR = 2.0**-23
-#: Phases whose tensors are of the lower precision, where there is one: a rounding is one of it.
+#: Phases whose tensors have the low precision, if there is one; their floor is its rounding.
 LOWER_PHASES = ("forward", "gradient")
 #: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
-#: being inside it no longer says anything.
+#: being inside it proves nothing.
 CHAOS = 0.1
-#: How much earlier than in the draws a kink may come in a pair of backends.
+#: How many times earlier a pair of backends may hit a non-differentiable point than the draws.
 AHEAD = 5
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measured distance: where, how far, and how far rounding alone goes there."""
+    """A measured relative distance between two tensors, with the rounding envelope there."""
 
     step: int
     phase: str
@@ -41,11 +41,12 @@ class Point:
 
     @property
     def ratio(self) -> float:
+        """Distance divided by the envelope, or by the floor if that is larger."""
         return self.distance / max(self.envelope, self.floor)
 
 
 class Lower(NamedTuple):
-    """What an arm computes in a lower precision: its type, and the layers that give it out."""
+    """The low-precision part of an arm: its type, and the layers whose outputs have that type."""
 
     precision: str
     layers: Sequence[str]
@@ -58,13 +59,13 @@ def compare(
     envelopes: list[Envelope] | None = None,
     lower: Lower | None = None,
 ) -> dict[str, Any]:
-    """Judge one pair.
+    """Judge two trajectories of one trial.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × envelope.
-        envelopes: of every float32 backend that ran this arm and seed; default: those of a and b.
-            What rounding can do to a trajectory does not depend on the pair that is looked at.
-        lower: what is computed in a lower precision, if anything.
+        envelopes: envelopes of all float32 backends that ran this arm and seed, because the effect
+            of rounding does not depend on the compared pair; None: those of ``a`` and ``b``.
+        lower: the low-precision part of the arm; None if there is none.
 
     Returns:
         The comparison as written to ``parity.json`` (without arm, seed and names).
@@ -111,7 +112,7 @@ def compare(
 
 
 def check_shapes(a: Trajectory, b: Trajectory) -> None:
-    """Raises `UserError` for a tensor that has another shape in the other trace."""
+    """Raise `UserError` for a tensor whose shapes differ between the two trajectories."""
     for key in a.tensors.keys() & b.tensors.keys():
         one, other = a.tensors[key].shape, b.tensors[key].shape
         if one != other:
@@ -121,11 +122,11 @@ def check_shapes(a: Trajectory, b: Trajectory) -> None:
 def measure(
     a: Trajectory, b: Trajectory, drawn: list[Envelope], lower: Lower | None = None
 ) -> Iterator[Point]:
-    """Every distance in the order of execution: step, phase, and the flow through the layers.
+    """Yield every distance in execution order: by step, by phase, along the layers.
 
-    At step 1 every backend holds the same weights, and the envelope is that of step 1. Later it is
-    the largest up to `AHEAD` times that step (but not of the chaos): a kink may come to a pair of
-    backends earlier than to the draws.
+    At step 1 every backend has the same weights, so the envelope is that of step 1. Later it is the
+    largest up to `AHEAD` times that step (excluding chaotic steps), because a pair of backends may
+    hit a non-differentiable point earlier than the draws did.
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])
@@ -164,8 +165,10 @@ def measure(
 def of_another_type(
     step: int, layer: str, key: str, precision: str, *sides: Trajectory
 ) -> Iterator[Point]:
-    """Outputs that are no numbers of the lower type that they should have: no rounding makes any
-    others."""
+    """Yield layer outputs that are not representable in the low-precision type they should have.
+
+    Rounding cannot explain them.
+    """
     for side in sides:
         far = distance(side.tensors[key], rounded(side.tensors[key], precision))
         if far > 0:
@@ -173,7 +176,8 @@ def of_another_type(
 
 
 def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:
-    """Ranks that should hold the same weights and do not: there is no rounding between copies."""
+    """Yield the ranks whose weights differ although they should be copies; copies need no
+    rounding."""
     for side in sides:
         for rank, far in enumerate(side.apart.get(step, [])):
             if far > FLOOR:
@@ -181,11 +185,12 @@ def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:
 
 
 def is_lone_kink(strays: list[Point], output: str) -> bool:
-    """Whether one kink explains everything outside.
+    """Whether one non-differentiable point (kink) explains everything outside the envelope.
 
-    After step 1, gradients that stray at one traced step at most and the optimizer state that
-    remembers them from there on, while nothing else leaves the envelope. Not the output layer's:
-    no ReLU and no pooling comes after it, so a kink moves its gradient no more than a rounding.
+    This is so if, after step 1, gradients stray at only one traced step, together with the
+    optimizer state that accumulates them from then on, and nothing else leaves the envelope. The
+    output layer is excluded: no ReLU or pooling follows it, so a kink moves its gradient no more
+    than a rounding.
     """
     steps = {p.step for p in strays if p.phase == "gradient"}
     first = min(steps, default=2)
@@ -198,19 +203,20 @@ def is_lone_kink(strays: list[Point], output: str) -> bool:
 
 
 def output_layer(trajectory: Trajectory) -> str:
-    """Name of the last layer with parameters."""
+    """Return the name of the last layer with parameters."""
     return list(trajectory.weights)[-1].rpartition(".")[0]
 
 
 def chaotic_from(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
-    """First step at which rounding alone changes the loss by more than `CHAOS`."""
+    """Return the first step at which rounding alone changes the loss by more than `CHAOS`; None if
+    none."""
     loss = widest_loss(drawn, min(len(a.losses), len(b.losses)))
     wild = np.flatnonzero(loss > CHAOS)
     return int(wild[0]) + 1 if len(wild) else None
 
 
 def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
-    """Largest relative width of the loss so far, at each step of the horizon."""
+    """Return the largest relative width of the loss up to each step, shape (horizon,)."""
     out = np.zeros(min([horizon, *(len(e.loss) for e in envelopes)]))
     for envelope in envelopes:
         out = np.maximum(out, envelope.loss[: len(out)])
@@ -218,12 +224,16 @@ def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
 
 
 def reach(step: int) -> int:
-    """Last step whose envelope counts at ``step``."""
+    """Return the last step whose envelope counts at ``step``."""
     return 1 if step == 1 else AHEAD * step
 
 
 def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
-    """Largest width of a tensor at any step that counts at ``step``, none beyond ``calm``."""
+    """Return a function of (phase, tensor, step) that gives the largest envelope that counts there.
+
+    Args:
+        calm: last step before the trajectory becomes chaotic; later envelopes do not count.
+    """
     seen: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for envelope in envelopes:
         for key, width in envelope.tensors.items():
@@ -239,7 +249,8 @@ def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], fl
 
 
 def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
-    """Forward in layer order, gradients from the last layer back, the rest as stored."""
+    """Return tensors in execution order: forward by layer, gradients from the last layer back,
+    others as stored."""
     rank = {name: i for i, name in enumerate(flow)}
     if phase == "gradient":
         return sorted(tensors, key=lambda name: -rank.get(name, 0))
@@ -247,7 +258,8 @@ def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
 
 
 def digest(points: list[Point], phase: str) -> dict[str, Any]:
-    """Largest and last distance of a phase, and its point of the largest ratio."""
+    """Return the largest and the final distance of a phase, and its point with the largest
+    ratio."""
     of_phase = [p for p in points if p.phase == phase]
     worst = max(of_phase, key=lambda p: p.ratio)
     return {
@@ -263,7 +275,11 @@ def digest(points: list[Point], phase: str) -> dict[str, Any]:
 def first_divergence(
     outside: list[Point], judged: list[Point], margin: float
 ) -> dict[str, Any] | None:
-    """The first point outside, and the last step before it at which its phase was inside."""
+    """Return the first point outside the envelope, with the last step at which its phase was still
+    inside.
+
+    None if no point is outside.
+    """
     if not outside:
         return None
     first = outside[0]
@@ -279,6 +295,7 @@ def first_divergence(
 
 
 def curve(points: list[Point]) -> dict[str, list[float]]:
+    """Return the distance and envelope of the loss at each step."""
     losses = [p for p in points if p.phase == "loss"]
     return {
         "step": [p.step for p in losses],

@@ -1,4 +1,4 @@
-"""Equivalence over several seeds, for trajectories that rounding alone drives apart."""
+"""Equivalence tests over several seeds, for trajectories that rounding alone drives apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENOUGH = 3  # seeds, for an interval or a test
 
 
 def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:
-    """Two one-sided paired t-tests: is the mean difference inside ±``margin``?
+    """Test whether the mean difference is inside ±``margin`` with two one-sided paired t-tests.
 
     Args:
         a, b: one value (a fraction) for each seed, paired; at least `ENOUGH`.

@@ -1,4 +1,4 @@
-"""What is another in the second of two runs: settings, versions, machine."""
+"""Find the settings, versions and machine properties that differ between two runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dualml.experiment.contrast import decisions
 from dualml.store.side import Side
 from dualml.words import numbers
 
-#: Of a backend: what is another at every moment, and what is said of the run already.
+#: Backend facts that are not compared: transient ones, and those reported for the run already.
 PASSING = ("load", "kernels_reason", "git")
 
 
 @dataclass(frozen=True)
 class Change:
-    """A setting, or a part of the environment, that is another in B; None where a side has none."""
+    """A setting or part of the environment that differs in run B; None where a run does not have
+    it."""
 
     key: str
     a: Any
@@ -27,7 +28,7 @@ class Change:
 
 
 def settings_of(sides: tuple[Side, Side], arms: tuple[str, str]) -> Iterator[Change]:
-    """What the two arms, their models and losses decide otherwise."""
+    """Yield the settings that differ between the two arms, their models and their losses."""
     decided = []
     for side, arm in zip(sides, arms, strict=True):
         layers = {f"model.{name}.{key}": value
@@ -41,7 +42,7 @@ def settings_of(sides: tuple[Side, Side], arms: tuple[str, str]) -> Iterator[Cha
 def environment_of(
     sides: tuple[Side, Side], backends: Iterable[tuple[str, str]]
 ) -> Iterator[Change]:
-    """What the versions, machines and threads of both sides say otherwise."""
+    """Yield the versions, machine properties and thread counts that differ between two runs."""
     runs = [side.run for side in sides]
     yield from _changes(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
     for here, there in dict.fromkeys(backends):
@@ -53,6 +54,7 @@ def environment_of(
 
 
 def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the keys whose values differ, with both values."""
     for key in {**a, **b}:
         if a.get(key) != b.get(key):
             yield Change(key, a.get(key), b.get(key))

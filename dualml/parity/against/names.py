@@ -1,4 +1,4 @@
-"""Which trial of one run is held against which of another."""
+"""Match the trials of one run with those of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.strict import shortened
 
 @dataclass(frozen=True)
 class Names:
-    """Which trial of A is held against which of B."""
+    """A trial of run A and the trial of run B to compare it with."""
 
     arms: tuple[str, str]
     backends: tuple[str, str]
@@ -22,6 +22,7 @@ class Names:
 
     @property
     def keys(self) -> tuple[Key, Key]:
+        """Keys (arm, backend, seed) of the two trials."""
         a, b = ((arm, backend, self.seed)
                 for arm, backend in zip(self.arms, self.backends, strict=True))  # fmt: skip
         return a, b
@@ -35,7 +36,13 @@ def names_of(
     backends: Sequence[str] | Mapping[str, str] | None,
     seeds: Sequence[int] | None,
 ) -> Iterator[Names]:
-    """In the order of A's experiment."""
+    """Yield the pairs of trials to compare, in the order of A's experiment.
+
+    The arguments are those of `dualml.parity.against.compare_runs`.
+
+    Raises:
+        UserError: an arm, backend or seed that does not exist, or an arm that trains nothing.
+    """
     partners = {**{arm: arm for arm in arms or ()}, **(pairs or {})}
     if arms is None and pairs is None:
         partners = {arm: arm for arm, s in a.experiment.arms.items() if s.kind == "train"}
@@ -65,6 +72,7 @@ def names_of(
 
 
 def known(side: Side, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
+    """Raise `UserError` with the nearest names if ``name`` does not exist in a run."""
     if name not in known:
         near = nearest(name, known)
         raise UserError(f"{side.folder} has no {what} {shortened(name)!r}{near}")

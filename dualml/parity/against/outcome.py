@@ -1,4 +1,4 @@
-"""What the comparison of two runs comes to: for scripts, for people, and as JSON."""
+"""The result of comparing two runs: for scripts, for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
 
 KIND, FORMAT = "dualml-against", 1
-#: Pairs, settings and parts of the environment that a paragraph names; the table has the others.
+#: Number of pairs, settings and environment changes that a paragraph names; the table has all.
 MOST = 3
-#: What a limit is about.
+#: The cost that each limit applies to.
 COSTS = {"slower": "time", "more_memory": "memory"}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A limit that a pair does not keep."""
+    """A limit on time or memory that a pair of trials exceeds."""
 
     limit: str
     pair: RunPair
@@ -36,12 +36,13 @@ class Against:
     """The verdict on two runs.
 
     Attributes:
-        folders: as they were named; ``runs``: what their ``run.json`` says.
+        folders: paths as the user gave them.
+        runs: their ``run.json`` records.
         margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
-        pairs: every trial of A that was asked for, with its partner in B.
-        environment: versions, machines and threads that are others in B.
-        unmet: training arms of B that nothing in A is held against.
-        limits: ``slower`` and ``more_memory``, as far as they were given.
+        pairs: every selected trial of A, with its partner in B.
+        environment: versions, machine properties and thread counts that differ in B.
+        unmet: training arms of B that are compared with nothing in A.
+        limits: the limits ``slower`` and ``more_memory`` that were given.
     """
 
     folders: tuple[str, str]
@@ -54,12 +55,12 @@ class Against:
 
     @property
     def verdict(self) -> str:
-        """The worst of all pairs."""
+        """The worst verdict of all pairs."""
         return max((pair.verdict for pair in self.pairs), key=VERDICTS.index)
 
     @property
     def failures(self) -> list[Failure]:
-        """Limits that are not kept."""
+        """The limits that some pair exceeds."""
         return [
             Failure(name, pair, cost.ratio, most)
             for name, most in self.limits.items()
@@ -69,17 +70,18 @@ class Against:
 
     @property
     def passed(self) -> bool:
-        """Whether every pair is equal and every limit is kept."""
+        """Whether every pair is equal and no limit is exceeded."""
         return self.verdict in ("equal", "statistically equal") and not self.failures
 
     @property
     def worst(self) -> RunPair | None:
-        """The pair with the largest distance over its envelope."""
+        """The pair with the largest ratio of distance to envelope; None if none was judged."""
         judged = [pair for pair in self.pairs if pair.ratio is not None]
         return max(judged, key=lambda pair: pair.ratio or 0.0, default=None)
 
     def settings(self) -> dict[str, list[Change]]:
-        """Arm → what is set otherwise in B; what all arms share stands under an empty name."""
+        """Return the changed settings by arm; changes that all arms share stand under an empty
+        name."""
         by_arm = {pair.arm: list(pair.settings) for pair in self.pairs}
         shared = [
             c for c in next(iter(by_arm.values())) if all(c in own for own in by_arm.values())
@@ -88,7 +90,7 @@ class Against:
         return {arm: own for arm, own in {"": shared, **rest}.items() if own}
 
     def describe(self) -> dict[str, Any]:
-        """Everything, as JSON holds it; ``kind`` and ``format`` say how to read it."""
+        """Return the whole result as JSON; ``kind`` and ``format`` identify the schema."""
         sides = [
             {"folder": folder, "dualml": run.dualml, "git": run.git, "created": run.created,
              "plan_hash": run.plan_hash}
@@ -117,15 +119,16 @@ class Against:
         return kept
 
     def paragraph(self, lang: str = "en") -> str:
-        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
         words = Words(lang)
         return words.sentences(self.paragraphs(words))
 
     def paragraphs(self, words: Words) -> list[str]:
-        """The same, sentence by sentence, the verdict first."""
+        """Return the sentences of `paragraph` as a list, the verdict first."""
         return [*self._verdict(words), *self._changes(words)]
 
     def _verdict(self, words: Words) -> Iterator[str]:
+        """Yield the sentences about the verdict, its evidence and exceeded limits."""
         counts = {v: sum(p.verdict == v for p in self.pairs) for v in VERDICTS}
         n = len(self.pairs)
         yield words.plural(f"against.{self.verdict.replace(' ', '_')}", n,
@@ -141,6 +144,7 @@ class Against:
                         ratio=numbers.factor(failure.ratio), most=f"{failure.most:g}")  # fmt: skip
 
     def _changes(self, words: Words) -> Iterator[str]:
+        """Yield the sentences about changed settings and environment."""
         for arm, changes in self.settings().items():
             listed = words.semicolons([f"`{change}`" for change in changes[:MOST]])
             key = "against.settings.arm" if arm else "against.settings.all"

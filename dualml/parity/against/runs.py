@@ -1,4 +1,4 @@
-"""Every trial of a run against its partner in another."""
+"""Compare every trial of a run with its partner in another run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dualml.store.trajectory import PHASES, Trajectory
 from dualml.strict import shortened
 
 MARGIN = 10.0
-#: What may be left out of a comparison; batches and losses always count.
+#: Phases that a comparison may leave out; batches and losses always count.
 METRICS = tuple(phase for phase in PHASES if phase != "data")
 Judged = dict[str, Any]
 
@@ -46,16 +46,16 @@ def compare_runs(
         a, b: run folders, or baselines that `dualml baseline` wrote.
         margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
         arms: only these arms of A.
-        pairs: arm of A → arm of B, where the two have other names; these arms alone are compared,
-            and ``arms`` beside them.
-        backends: only these, or backend of A → backend of B.
-        seeds: only these.
+        pairs: arm of A → arm of B, where the names differ; only these arms are compared, together
+            with ``arms``.
+        backends: only these backends, or backend of A → backend of B.
+        seeds: only these seeds.
         metrics: only these of forward, loss, gradient, update and state; losses always count.
-        slower: how many times as long as in A an update may take in B; None: any.
-        more_memory: how many times as much memory as in A a trial may take in B; None: any.
+        slower: the largest allowed ratio of B's time per update to A's; None: any.
+        more_memory: the largest allowed ratio of B's memory per trial to A's; None: any.
 
     Raises:
-        UserError: no run folder, one of another version, a changed plan, unknown names, or
+        UserError: not a run folder, one of another version, a changed plan, unknown names, or
             nothing that could be compared.
     """
     _check(margin, metrics, {"slower": slower, "more_memory": more_memory})
@@ -84,6 +84,7 @@ def compare_runs(
 def _check(
     margin: float, metrics: Sequence[str] | None, limits: Mapping[str, float | None]
 ) -> None:
+    """Raise `UserError` for a margin, limit or metric that is not allowed."""
     for name, value in {"margin": margin, **limits}.items():
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} must be a finite number above 0; received {value}")
@@ -95,7 +96,8 @@ def _check(
 def _judged(
     sides: tuple[Side, Side], chosen: Sequence[Names], margin: float, metrics: Sequence[str]
 ) -> Iterator[tuple[Names, Judged]]:
-    """Every pair with its verdict; the trajectories of one arm and seed are in memory at a time."""
+    """Yield every pair with its verdict; only the trajectories of one arm and seed are in memory at
+    once."""
     groups: dict[tuple[tuple[str, str], int], list[Names]] = {}
     for names in chosen:
         groups.setdefault((names.arms, names.seed), []).append(names)
@@ -111,7 +113,7 @@ def _judged(
 
 
 def _read(side: Side, arm: str, seed: int) -> dict[str, Trajectory]:
-    """What the backends that ended well left."""
+    """Return the trajectories of one arm and seed by backend, of trials that succeeded."""
     return {
         key[1]: side.trajectory(key)
         for key, trial in side.trials.items()
@@ -120,6 +122,7 @@ def _read(side: Side, arm: str, seed: int) -> dict[str, Trajectory]:
 
 
 def _as_folded(side: Side, trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory in the folded form of a baseline."""
     return trajectory if side.folded else folded(trajectory)
 
 
@@ -131,6 +134,7 @@ def _one(
     margin: float,
     metrics: Sequence[str],
 ) -> Judged:
+    """Judge one pair of trials; trials that cannot be compared get the reason as verdict."""
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     a, b = trials
     left, right = read
@@ -151,26 +155,27 @@ def _one(
     precisions = {setting.precision for setting in settings}
     specs = {**sides[0].plan.models, "": sides[0].plan.model}
     lower = lower_of(settings[0], specs) if len(precisions) == 1 else None
-    if lower and any(side.folded for side in sides):  # sums of numbers of a lower type are none
+    if lower and any(side.folded for side in sides):  # sums are not low precision
         lower = Lower(lower.precision, ())
     only = restricted_to(metrics)
     try:
         return compare(only(left), only(right), margin, envelopes, lower)
-    except UserError as error:  # tensors of other shapes
+    except UserError as error:  # tensors have different shapes
         return _none("other_shapes", {"said": str(error)})
 
 
 def _none(reason: str, evidence: Mapping[str, Any]) -> Judged:
+    """Make the verdict ``not comparable`` with its reason."""
     return {"verdict": "not comparable", "reason": reason, "evidence": dict(evidence)}
 
 
 def _not_frozen_alike(
     sides: tuple[Side, Side], names: Names, a: TrialRecord, b: TrialRecord
 ) -> str | None:
-    """What of the frozen inputs of two trials differs; None where nothing does.
+    """Return which frozen input of two trials differs, as a reason; None if none does.
 
-    Of trials with other numbers of ranks or updates the traced batches say whether the samples are
-    the same: the fingerprint is of all that each rank saw.
+    Where the numbers of ranks or updates differ, the traced batches decide whether the samples are
+    the same, because the fingerprint covers what each rank saw separately.
     """
     parts = [side.run.plan_parts.get("data") for side in sides]
     if parts[0] != parts[1]:
@@ -184,7 +189,7 @@ def _not_frozen_alike(
 
 
 def restricted_to(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
-    """A trajectory with the tensors of these phases alone."""
+    """Return a function that keeps only the tensors of these phases in a trajectory."""
     starts = tuple(f"{metric}/" for metric in metrics)
     return lambda t: replace(
         t, tensors={k: v for k, v in t.tensors.items() if k.startswith(starts)}
@@ -192,7 +197,7 @@ def restricted_to(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
 
 
 def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> None:
-    """Trajectories too chaotic to compare may still reach the same result over the seeds."""
+    """Judge trajectories that are too chaotic to compare by their results over all seeds."""
     trials: dict[Key, TrialRecord] = {}
     for names, judged in found:
         pair = "/".join((*names.arms, *names.backends))
@@ -204,6 +209,7 @@ def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> 
 
 
 def _pair(sides: tuple[Side, Side], names: Names, judged: Judged) -> RunPair:
+    """Make the result of one pair from its verdict, settings and trials."""
     settings = settings_of(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     return RunPair(names.arms, names.backends, names.seed, judged, tuple(settings), tuple(trials))

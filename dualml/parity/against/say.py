@@ -1,4 +1,4 @@
-"""What is said of a pair of trials."""
+"""Sentences about a pair of trials."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from dualml.words import Words, numbers
 
 
 def name_of(pair: RunPair, words: Words) -> str:
+    """Return the name of a trial: arm, backend and seed."""
     return words("against.trial", arm=pair.arm, backend=pair.backend, seed=pair.seed)
 
 
 def place(phase: str, tensor: str | None, words: Words) -> str:
-    """``gradient fc1.weight``; the loss is called by its phase already."""
+    """Format the place of a difference, such as ``gradient fc1.weight``.
+
+    The loss has no tensor name, because its phase already names it.
+    """
     name = f" {tensor}" if tensor and tensor != phase else ""
     return words.either(f"phase.{phase}", phase) + name
 
 
 def said(pair: RunPair, words: Words) -> str:
-    """Where a pair parts, or why it cannot be compared, as a sentence."""
+    """Describe where a pair diverges, or why it cannot be compared, as a sentence."""
     first = pair.judged.get("first_divergence")
     text = because(pair, words)
     if first:
@@ -33,7 +37,7 @@ def said(pair: RunPair, words: Words) -> str:
 
 
 def because(pair: RunPair, words: Words) -> str:
-    """The reason of a verdict, with the statuses of trials that did not end well."""
+    """Describe the reason of a verdict, with the statuses of trials that did not succeed."""
     evidence = pair.judged["evidence"]
     more = [f"{side}: {words.either(f'status.{evidence[side]}', evidence[side])}"
             for side in "AB" if side in evidence]  # fmt: skip
@@ -43,7 +47,8 @@ def because(pair: RunPair, words: Words) -> str:
 
 
 def shown(pair: RunPair, words: Words) -> str:
-    """The same for a table: a place or a reason; nothing where all is as expected."""
+    """Return a table cell: where the pair diverges or why it failed; empty if it is inside the
+    envelope."""
     if first := pair.judged.get("first_divergence"):
         where = place(first["phase"], first["tensor"], words)
         return words("against.place", step=first["step"], place=where)
@@ -51,7 +56,7 @@ def shown(pair: RunPair, words: Words) -> str:
 
 
 def farthest(worst: RunPair, margin: float, words: Words) -> str:
-    """How near the nearest to the margin comes, and how many updates were judged."""
+    """Describe the pair closest to the margin, and how many updates were judged."""
     trained = worst.trials[0]
     judged = {
         "judged": worst.judged["evidence"]["judged_steps"],

@@ -1,4 +1,4 @@
-"""One change of what a model does, and what is known around the place where it is tried."""
+"""A mutation of a model, and the context of the operation where it is tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Transform = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Alteration:
-    """One change of what a model does.
+    """One change to what a model computes.
 
     Attributes:
         kind: ``attribute``, ``function``, ``missing``, ``extra``, ``order``, ``layout``,
@@ -22,12 +22,12 @@ class Alteration:
         action: what is done: ``set``, ``settings``, ``function``, ``input``, ``inputs``,
             ``output``, ``drop``, ``dropout``, ``operand``, ``exchange``, ``rename``, ``lower``,
             ``swap``, ``parameters``, ``optimizer``.
-        sites: numbers of the calls that are altered.
-        operation: their function.
+        sites: numbers of the calls that are changed.
+        operation: the function of these calls.
         argument: the setting; for ``input``, ``drop`` and ``operand`` the position of the tensor.
-        value: the new value, a transform, a function, a name.
-        old: the setting's value on the side that is altered.
-        line: of an optimizer's own line, ``97:v.sqrt()``.
+        value: the new value, a transform, a function or a name.
+        old: the setting's value before the change.
+        line: source line of an optimizer that is changed, such as ``97:v.sqrt()``.
     """
 
     kind: str
@@ -40,6 +40,7 @@ class Alteration:
     line: str = ""
 
     def at(self, sites: Iterable[int]) -> Alteration:
+        """Return the same mutation at other calls."""
         return Alteration(
             self.kind,
             self.action,
@@ -54,22 +55,23 @@ class Alteration:
 
 @dataclass(frozen=True)
 class Around:
-    """What is known beside the operation.
+    """Facts about both models near an operation, from which mutations are built.
 
     Attributes:
         numbers: constants that the other side used near this place.
-        operands: names of values that the other side used there, under this side's names.
-        shapes: name of every value that exists before → its shape.
-        sole: number of a call → the only call that takes its value.
-        sizes: lengths of axes of the model, for factors such as 1 / √d.
-        made_of: name of a value → the inputs of the call that made it, but for constants.
-        takers: name of a value → the calls that take it, those of one line together.
+        operands: values that the other side used there, under this side's names.
+        shapes: name of every earlier value → its shape.
+        only_consumer: number of a call → the only call that takes its value.
+        sizes: axis lengths of the model, for factors such as 1 / √d.
+        made_from: name of a value → the inputs of the call that computed it, without constants.
+        consumers: name of a value → the calls that take it, grouped by source line.
         buffers: names of parameters that no optimizer changes.
-        earlier: an input that a loop carries on, and the way back to what it was made of.
+        unsliced: number of a slice → the preceding slice, of another tensor.
+        carried_inputs: inputs that a loop carries on, each with the path of input positions back to
+            the value it was computed from.
         added: numbers that were added to the inputs before.
-        rates: of the other side's Dropouts near this place.
-        epsilons: of all calls of the other side.
-        unsliced: number of a slice → the slice before it, of another tensor.
+        rates: rates of the other side's Dropouts near this place.
+        epsilons: epsilons of all calls of the other side.
     """
 
     numbers: tuple[float, ...]

@@ -1,9 +1,9 @@
-"""What could be wrong with one operation: every alteration that is tried on it.
+"""Enumerate the mutations to try on one operation.
 
-The list is made from the operation itself: each setting to its neighbours and to what the other
-side uses, each input and output in another arrangement, each term left out or doubled, each operand
-replaced by another of its shape. Nothing here knows a mistake by heart; an alteration is believed
-only when the numbers of the other side follow from it.
+They are derived from the operation itself: each setting takes neighbouring values and those of the
+other side, each input and output gets another arrangement, each term is left out or doubled, and
+each operand is replaced by another value of its shape. No known mistakes are hard-coded; a mutation
+is accepted only if it reproduces the numbers of the other side.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from dualml.parity.causes.tables import (
 )
 from dualml.parity.models.operations import Operation
 
-#: What a form is, where it is no other function.
+#: Kinds of function variants that are not kind ``function``.
 OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
            "over_all": "attribute"}  # fmt: skip
-#: Inputs of a call that change places.
+#: Number of inputs of a call that are swapped.
 TENSORS = 4
-#: Parts that are put together, of which two change places.
+#: Number of concatenated parts that are swapped.
 PARTS = 8
 
 
 def exchanges(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
-    """Orders in which two of one shape stand in each other's place."""
+    """Return the orders in which two items of the same shape are swapped."""
     orders = []
     for i, j in combinations(range(min(len(shapes), PARTS)), 2):
         if shapes[i] == shapes[j] and len(shapes[i]):
@@ -53,7 +53,8 @@ def exchanges(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
 
 
 def woven(count: int) -> list[tuple[int, ...]]:
-    """Pairs one after the other, or first all of their first ones; what is before them stays."""
+    """Return orders that interleave pairs or separate them again; one leading item may stay in
+    place."""
     orders = []
     for head in (0, 1):
         rest, first = range(head, count), range(head)
@@ -66,15 +67,16 @@ def woven(count: int) -> list[tuple[int, ...]]:
 
 
 def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
-    """Everything that is tried on one operation, likely things first.
+    """Yield every mutation to try on one operation, likely ones first.
 
     Args:
-        shapes: of its tensor inputs.
+        shapes: shapes of its tensor inputs.
     """
 
     def alter(
         kind: str, action: str, argument: str | float = "", value: Any = None, old: Any = None
     ) -> Alteration:
+        """Return a mutation of this operation alone."""
         return Alteration(kind, action, (one.number,), one.name, argument, value, old)
 
     name = SAME.get(one.name, one.name)
@@ -187,7 +189,7 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             alter("layout", "shifted", "", n) for n in sorted({*lengths, *rest[:1]}) if n > 1
         )
     if one.number in around.sole:
-        # What follows is done to one of the inputs before.
+        # The next call is applied to one of the inputs first.
         for i, shape in enumerate(shapes):
             if shape == out and not one.inputs[i].startswith("parameter:"):
                 yield alter("order", "swap", i, around.sole[one.number] - one.number)

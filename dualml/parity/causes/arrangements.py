@@ -1,4 +1,4 @@
-"""Other elements and other orders of elements."""
+"""Enumerate other element orders and other indices for a tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dualml.parity.models.operations import Operation
 
 
 def arrangements(shape: Shape) -> Iterator[Transform]:
-    """Other orders of the elements of an array of this shape, the shape kept."""
+    """Yield transforms that reorder the elements of an array of this shape and keep the shape."""
     for axis, length in enumerate(shape):
         if length < 2:
             continue
@@ -45,7 +45,7 @@ def arrangements(shape: Shape) -> Iterator[Transform]:
 
 
 def indices(one: Operation) -> Iterator[Alteration]:
-    """Other elements and other slices."""
+    """Yield mutations of an indexing call: other elements, other slices, other axis orders."""
     index = one.attributes.get("argument 1")
     if isinstance(index, list) and None in index and set(index) <= {None, "::", "Ellipsis"}:
         for order in dict.fromkeys(permutations(index)):

@@ -1,4 +1,4 @@
-"""Of the runs that carry two sides farther together, which explain, and which are listed."""
+"""Rank the mutated runs that improve agreement: which explain the difference, which are listed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from dualml.parity.causes.surroundings import constants
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import digests
 
-#: Numbers of one setting that are no farther apart are one.
+#: Relative distance up to which two numbers of one setting count as equal.
 CLOSE = 1e-3
-#: Numbers that are so many times as large as each other are no longer one.
+#: Ratio from which numbers of one setting count as different.
 SPREAD = 4.0
-#: Of equally good explanations, how many are listed.
+#: Number of equally good explanations that are listed.
 LISTED = 4
 
 
 def best_of(calls: Calls, other: Operation | None, now: Run, runs: Sequence[Run]) -> list[Run]:
-    """Those that carry farthest and leave least, the simplest first.
+    """Return the runs that explain most and leave least, the simplest first.
 
     Args:
-        other: the operation of the other side at which the two part.
+        other: the operation of the other side at which the two diverge.
     """
     runs = determined(runs)
     if not runs:
@@ -35,7 +35,7 @@ def best_of(calls: Calls, other: Operation | None, now: Run, runs: Sequence[Run]
     far = max(run.reach for run in runs)
     best = explaining(now, [run for run in runs if run.reach == far])
     best.sort(key=partial(preference, calls))
-    # Other words for the same numbers are one explanation.
+    # Mutations with the same results are one explanation.
     seen: dict[str, Run] = {}
     for run in confirmed(best, other):
         if not any(same(run.changes[-1], one.changes[-1]) for one in seen.values()):
@@ -44,8 +44,8 @@ def best_of(calls: Calls, other: Operation | None, now: Run, runs: Sequence[Run]
 
 
 def determined(runs: Sequence[Run]) -> list[Run]:
-    """Without settings of which any number would do, where there was none: what numbers of several
-    sizes explain, none of them does."""
+    """Remove runs that replace a zero setting by a number, if numbers of very different size do
+    equally well: then none of them is the explanation."""
     sizes: dict[Alteration, list[float]] = defaultdict(list)
     for run in runs:
         if of_nothing(change := run.changes[-1]):
@@ -63,19 +63,22 @@ def determined(runs: Sequence[Run]) -> list[Run]:
 
 
 def of_nothing(change: Alteration) -> bool:
-    """Whether a number takes the place of nought."""
+    """Whether a mutation replaces a zero by another number."""
     numbers = [
         isinstance(one, int | float) and not isinstance(one, bool)
         for one in (change.value, change.old)
     ]
-    if change.action == "optimizer":  # there, `old` are the parameters
+    if change.action == "optimizer":  # here `old` holds the parameters
         return numbers[0] and change.argument == "weight_decay"
     return change.action == "set" and all(numbers) and not change.old
 
 
 def settled(now: Run, run: Run, stage: Stage, calls: Calls, other: Operation | None) -> bool:
-    """Whether no further stage is needed: of settings a mode, or a fraction that the port's
-    own call has; whole numbers stand everywhere."""
+    """Whether no further search stage is needed after this run.
+
+    Among settings only a mode counts, or a fraction that also occurs in the other side's call,
+    because whole numbers occur everywhere.
+    """
     change = run.changes[-1]
     if not stage.settings:
         return firm(change) or run.leaves(ALMOST, now)
@@ -86,14 +89,14 @@ def settled(now: Run, run: Run, stage: Stage, calls: Calls, other: Operation | N
 
 
 def said(change: Alteration, other: Operation | None) -> bool:
-    """Whether a number of an alteration stands in the other side's own call; nought and one
-    do in many."""
+    """Whether a number of the mutation occurs in the other side's call; 0, 1 and −1 do not
+    count."""
     numbers = {} if other is None else {*constants(other.attributes)} - {-1.0, 0.0, 1.0}
     return any(value in numbers for value in constants({"": change.value}))
 
 
 def confirmed(best: Sequence[Run], other: Operation | None) -> Sequence[Run]:
-    """Settings whose value stands in the other side's own call, where there are any."""
+    """Return only the runs whose value occurs in the other side's call, or all if none does."""
     found = [
         run
         for run in best
@@ -104,7 +107,7 @@ def confirmed(best: Sequence[Run], other: Operation | None) -> Sequence[Run]:
 
 
 def same(one: Alteration, other: Alteration) -> bool:
-    """Whether two alterations are one, but for the last digits of a number."""
+    """Whether two mutations differ at most in the last digits of a number."""
     if not (isinstance(one.value, float) and isinstance(other.value, float)):
         return False
     close = abs(one.value - other.value) <= CLOSE * abs(other.value)

@@ -1,4 +1,4 @@
-"""The other side's own numbers: constants, and what it computed in less precision."""
+"""Mutations that insert the other side's numbers: constants, tables, low-precision results."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from dualml.parity.models.flow import Side
 from dualml.parity.models.gap import gap
 from dualml.parity.models.operations import Operation
 
-#: Types of less precision → relative distance that is rounding in them.
+#: Low-precision types → relative distance that counts as their rounding.
 LOWER = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
-#: Fewer numbers may be whole halves by chance.
+#: Arrays with fewer elements may be representable in low precision by chance.
 MANY = 8
-#: So many calls behind the first that is lost are looked at.
+#: Number of calls from the first unmatched one that are examined.
 NEAR = 8
 
 
 def of_constants(
     explorer: Explorer, here: Side, there: Side, lost: tuple[set[str], set[str]]
 ) -> list[Alteration]:
-    """The other side's numbers, given to ``explorer``, at each call that lost its own."""
+    """Return mutations that replace each unmatched constant by a constant of the other side.
+
+    The other side's arrays are handed to ``explorer``.
+
+    Args:
+        unmatched: names of the unmatched values of either side.
+    """
     other: dict[str, NDArray[Any]] = {}
     for name in sorted(there.fixed() & lost[1]):
         if not any(np.array_equal(there.arrays[name], known) for known in other.values()):
@@ -39,7 +45,7 @@ def of_constants(
         alike: list[tuple[str, ...]] = [
             (n,) for n, y in other.items() if squeezed(y) == squeezed(x)
         ]
-        if x.shape[-1] == 2:  # complex numbers: real and imaginary parts apart
+        if x.shape[-1] == 2:  # complex numbers: real and imaginary parts separately
             half = [n for n, y in other.items() if squeezed(y) == squeezed(x[..., 0])]
             alike += permutations(half, 2)
         mask = x.dtype.kind == "b" or bool(np.isinf(x).any())
@@ -51,8 +57,10 @@ def of_constants(
 def of_tables(
     explorer: Explorer, here: Side, there: Side, lost: tuple[set[str], set[str]]
 ) -> list[Alteration]:
-    """Tables that nothing computes (positions, indices, masks, buffers), in the place of this
-    side's."""
+    """Return mutations that replace tables by the other side's.
+
+    A table is an array that no operation computes: positions, indices, masks, buffers.
+    """
     tables = {
         name: there.values.arrays[name]
         for one in nearest(there, lost[1])
@@ -76,18 +84,20 @@ def of_tables(
 
 
 def nearest(side: Side, lost: set[str]) -> list[Operation]:
-    """The calls where values are lost first, and those that take what is not shared there."""
+    """Return the operations at which values first become unmatched, then all whose outputs are
+    unmatched."""
     sites = {one.number: one for one in side.origins(lost)}
     sites |= {one.number: one for one in side.operations if lost & {*one.names()}}
     return list(sites.values())[: 2 * NEAR]
 
 
 def is_table(name: str, side: Side) -> bool:
+    """Whether a value is a table that the other side does not share."""
     return name in side.tables and name not in side.shared and name in side.values.arrays
 
 
 def of_table(x: NDArray[Any], y: NDArray[Any]) -> str:
-    """The kind of a difference between two tables."""
+    """Return the kind of difference between two tables: ``mask``, ``layout`` or ``constant``."""
     if x.dtype.kind == "b" or y.dtype.kind == "b" or np.isinf(x).any() or np.isinf(y).any():
         return "mask"
     same = np.array_equal(np.sort(x.ravel()), np.sort(y.ravel()))
@@ -97,9 +107,10 @@ def of_table(x: NDArray[Any], y: NDArray[Any]) -> str:
 def in_less_precision(
     explorer: Explorer, here: Side, there: Side, lost: tuple[set[str], set[str]]
 ) -> list[Alteration]:
-    """The other side's numbers, where they are those of this side in float16 or bfloat16.
+    """Return mutations that insert the other side's float16 or bfloat16 version of a value.
 
-    How a kernel of less precision rounds, no other one repeats: its numbers have to be taken.
+    The other side's numbers are inserted because no other kernel repeats how a low-precision kernel
+    rounds.
     """
     sites: dict[int, Operation] = {one.number: one for one in here.origins(lost[0])}
     sites |= {one.number: one for one in here.operations if lost[0] & {*one.names()}}
@@ -124,7 +135,7 @@ def in_less_precision(
 
 
 def holds(kind: str, array: NDArray[np.float32]) -> bool:
-    """Whether a type of less precision has all of these numbers."""
+    """Whether a low-precision type can represent all of these numbers."""
     if kind == "float16":
         with np.errstate(over="ignore"):
             return bool((array.astype(np.float16) == array).all())
@@ -132,4 +143,5 @@ def holds(kind: str, array: NDArray[np.float32]) -> bool:
 
 
 def squeezed(array: NDArray[Any]) -> list[int]:
+    """Return the shape without axes of length one."""
     return [n for n in array.shape if n > 1]

@@ -1,4 +1,4 @@
-"""Of the calls at which an alteration was tried together, those where it changes something."""
+"""Restrict a mutation of several calls to those whose output it changes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dualml.parity.causes.screen import Prober
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
-#: More calls are not looked at one by one.
+#: Largest number of calls that are tested one by one.
 MOST = 64
-#: Another kernel for the same numbers is no change.
+#: Relative distance up to which an output counts as unchanged, as by another kernel.
 SAME = 1e-6
 
 
 def effective(explorer: Prober, change: Alteration, trace: Trace) -> Alteration:
-    """The same at the calls whose output it changes; as it is where it changes none, as what only
-    gradients see.
+    """Return the mutation restricted to the calls whose output it changes.
 
-    'same' padding at all convolutions is that of the one that moves by two.
+    If it changes none, it is returned as it is, because it may affect gradients only. For example,
+    'same' padding at all convolutions becomes that of the one with stride two.
     """
     if not 1 < len(change.sites) <= MOST:
         return change
@@ -30,10 +30,12 @@ def effective(explorer: Prober, change: Alteration, trace: Trace) -> Alteration:
 
 
 def changes(explorer: Prober, change: Alteration, trace: Trace) -> bool:
-    """Whether its call gives something else; what is not known or refused counts as a change."""
+    """Whether a mutation changes the output of its call; True if unknown or refused by the
+    framework."""
     same = True
 
-    def visit(name: str, array: NDArray[Any]) -> bool:  # of what is not bit for bit the same
+    def visit(name: str, array: NDArray[Any]) -> bool:  # called if not bitwise equal
+        """Compare an output that is not bitwise the same with its recorded value."""
         nonlocal same
         was = trace.get("operation", 1, name)
         same = was is not None and gap(was, array) <= SAME

@@ -1,4 +1,4 @@
-"""Where no alteration explains a difference: the simple relations that hold between two arrays."""
+"""Find simple relations between two arrays whose difference no mutation explains."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 from dualml.parity.models.gap import gap
 
 Array = NDArray[Any]
-#: A relation holds when it leaves so much of the difference.
+#: A relation holds if it leaves at most this share of the difference.
 HOLDS = 0.01
-#: A share of elements that differ, small enough to say where they are.
+#: Largest share of differing elements whose positions are reported.
 FEW = 0.5
 
 
 def relations(a: Array, b: Array) -> list[dict[str, Any]]:
-    """What holds between two arrays of one size, the strongest first.
+    """Return the relations that hold between two arrays of the same size, the strongest first.
 
     Returns:
-        Rows ``{"key", …}``: ``permuted`` (the same numbers in another order), ``negative``,
-        ``ratio`` and ``offset`` (one number), ``shifted`` (``axis``, ``by``), ``some`` (only part
-        of the elements differs: ``share``, and ``axis`` and ``indices`` where they stand together).
+        Rows ``{"key", …}``: ``negative``, ``ratio`` and ``offset`` (one number), ``shifted``
+            (``axis``, ``by``), ``permuted`` (the same numbers in another order), ``some`` (only
+            part of the elements differs: ``share``, and ``axis`` and ``indices`` if they are
+            adjacent).
     """
     rows: list[dict[str, Any]] = []
     if a.size != b.size or a.dtype.kind != "f" or b.dtype.kind != "f" or a.size < 2:
@@ -51,7 +52,7 @@ def relations(a: Array, b: Array) -> list[dict[str, Any]]:
 
 
 def part_equal(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
-    """Equal when moved along an axis, but for what moves in from outside."""
+    """Whether two arrays are equal after a shift by one along an axis, ignoring the border."""
     n = x.shape[axis]
     left = np.take(x, range(n - 1) if by > 0 else range(1, n), axis)
     right = np.take(y, range(1, n) if by > 0 else range(n - 1), axis)
@@ -59,7 +60,7 @@ def part_equal(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
 
 
 def some(x: Array, y: Array) -> list[dict[str, Any]]:
-    """Which elements differ, where it is not most of them."""
+    """Return which elements differ, if fewer than half of them do."""
     off = np.abs(x - y)
     off = off > HOLDS * off.max()
     share = float(off.mean())

@@ -1,7 +1,7 @@
-"""The process of a search: ``python -m dualml.parity.causes.explainer FOLDER``.
+"""Process that searches for causes: ``python -m dualml.parity.causes.explainer FOLDER``.
 
-``job.json`` and the two traces are those of a comparison; the first side's model is built again
-with the weights that its trace began with. The result is ``FOLDER/explanation.json``.
+``job.json`` and both traces are those of the comparison. The first side's model is rebuilt with the
+initial weights of its trace. The result is ``FOLDER/explanation.json``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from dualml.parity.models.say import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build, loss_of, optimizer_of
 
-#: Share of the time for calls as they are; then functions are written out that have parts.
+#: Share of the time for whole calls; afterwards fused functions are split into their parts.
 WHOLE = 0.6
-#: Code of a value that is shown; longer one gives way to the function's name.
+#: Longest code that is shown for a value; beyond it the function's name is shown.
 WIDEST = 60
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
+    """Search for the causes of the difference in the folder given on the command line."""
     folder = Path(sys.argv[1])
     job = read_json(folder / "job.json")
     own = job["sides"]["a"]
@@ -61,6 +62,7 @@ def perform(emit: Emitter) -> dict[str, Any]:
     fatal = folder / FATAL
 
     def search(a: Trace, budget: float) -> Search:
+        """Return a search on trace ``a`` that takes at most ``budget`` seconds."""
         return Search(
             a,
             b,
@@ -86,7 +88,11 @@ def perform(emit: Emitter) -> dict[str, Any]:
 
 
 def limit_memory() -> None:
-    """An alteration that asks for more than half of what is free is refused; nothing else ends."""
+    """Limit this process's address space so that mutations needing over half the free memory are
+    refused.
+
+    Without the limit the operating system might kill other processes.
+    """
     import psutil
 
     free = psutil.virtual_memory().available // 2
@@ -98,7 +104,10 @@ def limit_memory() -> None:
 
 
 def written_out(explorer: Any, a: Trace) -> Trace | None:
-    """The same with the parts of fused functions; None where there are none."""
+    """Run the first side again with fused functions split into their parts, and return the trace.
+
+    None if there are none, or if the run fails.
+    """
     explorer.recorder.fused = False
     try:
         trace: Trace = explorer.run([])
@@ -110,14 +119,15 @@ def written_out(explorer: Any, a: Trace) -> Trace | None:
 
 
 def names(change: Alteration, trace: Trace) -> dict[str, str]:
-    """What its values are called in the user's code."""
+    """Map the values that a mutation mentions to the user's code that computed them."""
 
     def code(name: str) -> str:
+        """Return the code that computed a value, quoted."""
         number = number_of(name)
         if number is None:
             kind, _, rest = name.partition(":")
             return f"`{rest}`" if kind == "parameter" else f"{kind} {rest}"
-        if number >= len(trace.operations):  # of a call that an alteration before has made
+        if number >= len(trace.operations):  # made by an earlier mutation
             return name
         made = trace.operations[number]
         line = "" if made.place is None else made.place.code
@@ -128,9 +138,10 @@ def names(change: Alteration, trace: Trace) -> dict[str, str]:
 
 
 def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
-    """As JSON holds it; with every operation where its layer was built."""
+    """Return an explanation as JSON; every operation also gets the line that built its layer."""
 
     def shown(one: Operation | None, side: Trace) -> dict[str, Any] | None:
+        """Return an operation as JSON, with the place where its layer was built."""
         if one is None:
             return None
         line = side.built.get(one.module)

@@ -1,4 +1,4 @@
-"""What is tried where the forward pass agrees and a gradient does not."""
+"""Enumerate mutations for gradients that differ although the forward pass agrees."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from dualml.parity.models.flow import Side
 from dualml.parity.models.operations import Operation, number_of
 from dualml.parity.models.trace import Trace
 
-#: In the place of a function's name: a value, wherever some calls take it.
+#: Stands for a value instead of a function, wherever some calls take it.
 VALUE = "value"
 
 
 def gradients(
     a: Trace, b: Trace, here: Side, comparison: Comparison, names: Mapping[str, str]
 ) -> list[Alteration]:
-    """Settings that only a gradient sees, and edges through which less of it flows."""
+    """Return settings that affect only gradients, and edges through which less of the gradient
+    flows.
+
+    Args:
+        names: the second side's parameter names → the first side's, with the prefix ``parameter:``.
+    """
     step = 1 if comparison.first is None else max(comparison.first.step, 1)
     rows = pairs(a, b, "gradient", step, names)
     wrong = {t for s, phase, t in comparison.outside if (s, phase) == (step, "gradient")}
@@ -31,7 +36,7 @@ def gradients(
     ratios = [c for name in wrong & set(rows) if (c := ratio(*rows[name])) is not None]
     if len(ratios) == len(rows) and ratios and np.ptp(ratios) < ONE_RATIO * abs(ratios[0]):
         candidates.append(Alteration("gradient", "optimizer", (), "", "gradient:scale", ratios[0]))
-    # A gradient flows through a call to whatever lies before it.
+    # A gradient flows through a call to everything that the call depends on.
     before = ancestors(here.operations)
     for one in here.operations:
         if not wrong & parameters(before[one.number]):
@@ -49,7 +54,7 @@ def gradients(
                     Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
                     for v in values
                 ]
-    # MindSpore's own, see `softmax-gradient` in the catalogue.
+    # Specific to MindSpore, see `softmax-gradient` in the catalogue.
     softmaxes = {len(o.outputs[0]): o for o in reversed(here.operations) if o.name == "softmax"}
     candidates += [
         Alteration("gradient", "form", (one.number,), one.name, "alone", True)
@@ -72,8 +77,15 @@ def gradients(
 def edges(
     operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
 ) -> list[Alteration]:
-    """Inputs and outputs of calls through which all wrong gradients come, those first through which
-    few others come; the same input of the same line counts as one."""
+    """Return mutations that cut an edge through which all wrong gradients flow.
+
+    Edges through which few other gradients flow come first; the same input of the same source line
+    counts once.
+
+    Args:
+        before: number of a call → all values it depends on.
+        wrong: names of parameters whose gradients differ.
+    """
     groups: dict[Any, tuple[list[int], set[str]]] = {}
     sites: Sequence[int]
     for one in operations:
@@ -104,7 +116,7 @@ def edges(
 
 
 def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
-    """Values that several calls take, and these calls."""
+    """Return the values that several calls take, with these calls."""
     takers: dict[str, list[int]] = {}
     for one in operations:
         for given in dict.fromkeys(one.inputs):
@@ -114,7 +126,8 @@ def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
 
 
 def windows(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The first so many, and the last so many: one function of a model takes the value often."""
+    """Yield every prefix and suffix of the calls, and all of them: one function may use a value
+    often."""
     for n in range(1, len(takers)):
         yield tuple(takers[:n])
         yield tuple(takers[n:])
@@ -122,11 +135,12 @@ def windows(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def parameters(names: Iterable[str]) -> set[str]:
+    """Return the parameter names among value names."""
     return {n.removeprefix("parameter:") for n in names if n.startswith("parameter:")}
 
 
 def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:
-    """Gradients that were limited or scaled before they are seen."""
+    """Return mutations that clip or scale the gradients before they are recorded."""
     candidates = []
     largest = max((float(np.abs(y).max(initial=0)) for _, y in rows.values()), default=0.0)
     norm = float(np.sqrt(sum(float((y.astype(np.float64) ** 2).sum()) for _, y in rows.values())))
@@ -139,7 +153,7 @@ def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:
 
 
 def ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
-    """Call → every value that it depends on."""
+    """Map each call to every value that it depends on."""
     rows: dict[int | None, set[str]] = {}
     for one in operations:
         names = set(one.inputs)

@@ -1,5 +1,4 @@
-"""What could be wrong with the lines of an optimizer: each calls something else, for all
-parameters."""
+"""Enumerate mutations of the source lines of a user's own optimizer."""
 
 from __future__ import annotations
 
@@ -11,27 +10,28 @@ from dualml.parity.causes.alterations import alterations
 from dualml.parity.models.operations import Operation
 
 ACTIONS = ("set", "function", "instead", "drop", "exchange")
-#: What is done additionally, or to another operand.
+#: Functions that may be applied additionally.
 EXTRAS = ("sqrt", "square", "abs", "negative", "reciprocal", "sign")
-#: Names of the parameter whose turn it is, and of its gradient.
+#: Names of the current parameter and of its gradient.
 PARAMETER, GRADIENT = "parameter", "gradient"
-#: Calls that a state begins with → what it may begin with.
+#: Calls that initialize a state → values that may initialize it instead.
 BEGIN = dict.fromkeys(("zeros_like", "ones_like", "full_like", "zeros"), (PARAMETER, GRADIENT))
 
 
 def of_lines(calls: Sequence[Operation], numbers: Sequence[float]) -> Iterator[Alteration]:
-    """Alterations of every expression that an optimizer's step has.
+    """Yield mutations of every expression in an optimizer's step.
 
     Args:
-        calls: of one step; parameters and gradients are ``parameter:0``, ``gradient:0``.
-        numbers: that people use in optimizers.
+        calls: operations of one step; parameters and gradients are ``parameter:0``, ``gradient:0``.
+        numbers: constants that are common in optimizers.
     """
     shapes = {name: s for one in calls for name, s in zip(one.names(), one.outputs, strict=True)}
     around = Around(tuple(numbers), (), shapes, {}, ())
-    # Not the lines of PyTorch's own class.
+    # Without the lines of PyTorch's own class.
     ones = {(key(one), one.name): one for one in reversed(calls) if "super(" not in key(one)}
 
     def alter(one: Operation, action: str, argument: str | int, value: object) -> Alteration:
+        """Return a mutation of the line of one call."""
         action = f"line:{action}"
         return Alteration("optimizer", action, (), one.name, argument, value, line=key(one))
 
@@ -58,10 +58,10 @@ def of_lines(calls: Sequence[Operation], numbers: Sequence[float]) -> Iterator[A
 
 
 def earlier(calls: Sequence[Operation], one: Operation) -> Iterator[str]:
-    """Expressions before a call whose values have the shape that it gives."""
+    """Yield expressions before a call whose values have the shape of its output."""
     yield from (key(x) for x in calls[: calls.index(one)] if x.outputs[:1] == one.outputs[:1])
 
 
 def key(one: Operation) -> str:
-    """Line and text of the expression."""
+    """Return line number and text of the call's expression."""
     return "" if one.place is None else f"{one.place.line}:{one.place.code}"

@@ -1,4 +1,4 @@
-"""Arrays of two traces side by side, and the one number that may be between them."""
+"""Find the single factor between arrays of two traces."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dualml.parity.models.trace import Trace
 Array = NDArray[Any]
 #: Relative spread below which two arrays have one ratio.
 ONE_RATIO = 1e-4
-#: Of moved elements, what share has to have the one ratio; smaller moves than this do not count.
+#: Share of moved elements that must have the same ratio; relative size of moves that are ignored.
 MOST = 0.8
 SMALL = 1e-3
-#: Of fractions that people write, the largest denominator; how exact a factor is found.
+#: Largest denominator of plausible fractions; relative tolerance of a factor.
 LARGEST, EXACT = 64, 2e-6
 
 
 def written(c: float) -> bool:
-    """Whether people would write such a factor of a rate, or a schedule of theirs gives it: a
-    fraction, its root, three digits, a point of half a cosine.
+    """Whether people or their schedules would use such a factor: a simple fraction, its root, three
+    digits or a point of half a cosine.
 
-    What clipping or a norm does to an update is none of these, but by chance.
+    The factor by which clipping or a norm changes an update is none of these, except by chance.
 
-    >>> written(1 / 3), written(0.995), written(0.5 + 0.5 * math.cos(math.pi / 7))
-    (True, True, True)
-    >>> written(0.995877561)
-    False
+    >>> is_plausible_factor(1 / 3), is_plausible_factor(0.995)
+    (True, True)
+    >>> is_plausible_factor(0.5 + 0.5 * math.cos(math.pi / 7)), is_plausible_factor(0.995877561)
+    (True, False)
     """
     size = abs(c)
     if not 0 < size < math.inf:
@@ -48,7 +48,7 @@ def written(c: float) -> bool:
 
 
 def ratio(a: Array, b: Array) -> float | None:
-    """The one number c with b = c · a; None without one."""
+    """Return the number c with b = c · a; None if there is none."""
     x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
     size = float(x @ x)
     if a.shape != b.shape or not size:
@@ -62,7 +62,7 @@ def ratio(a: Array, b: Array) -> float | None:
 def pairs(
     a: Trace, b: Trace, phase: str, step: int, names: Mapping[str, str]
 ) -> dict[str, tuple[Array, Array]]:
-    """Arrays of a phase by ``a``'s name."""
+    """Return the arrays of a phase that both traces have, by ``a``'s name."""
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     rows = {}
     for name in a.names(phase, step):
@@ -73,7 +73,7 @@ def pairs(
 
 
 def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | None:
-    """The one factor between all moves of a step; None without one."""
+    """Return the one factor between all weight updates of a step; None if there is none."""
     rows = pairs(a, b, "update", step, names)
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     x, y = [], []
@@ -91,7 +91,7 @@ def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | Non
         return None
     move, there = move[moved], there[moved]
     c = float(np.median(there / move))
-    # Adam makes a whole step of a gradient that is nothing but rounding.
+    # Adam turns a gradient that is mere rounding into a full step.
     alike = np.abs(there / move - c) <= 1e-2 * abs(c)
     if np.mean(alike) < MOST:
         return None
@@ -99,5 +99,5 @@ def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | Non
 
 
 def was(a: Trace, step: int, name: str) -> Array | None:
-    """A weight before a step."""
+    """Return a weight before a step; None if it was not recorded."""
     return a.initial().get(name) if step == 1 else a.get("update", step - 1, name)

@@ -1,5 +1,8 @@
-"""What changes no value, only how gradients flow: another norm with the same scale, a norm once
-more, another operand with the same numbers."""
+"""Enumerate mutations that change no value, only how gradients flow.
+
+Examples are another norm with the same scale, a repeated norm, another operand with the same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from dualml.parity.models.flow import Side
 from dualml.parity.models.gap import gap
 
 KINDS = ("operand", "extra", "missing", "order", "function")
-#: A value that moves no farther is the same.
+#: Relative distance up to which a value counts as unchanged.
 NEAR = 1e-4
-#: Calls behind the altered one that are made again.
+#: Number of calls behind the changed one that are replayed.
 CALLS = 2
 
 
@@ -30,11 +33,12 @@ def neutral(
     wrong: set[str],
     late: Callable[[], bool],
 ) -> Iterator[Alteration]:
-    """Alterations of calls through which a wrong gradient comes, the last call first.
+    """Yield value-preserving mutations of calls that a wrong gradient flows through, the last call
+    first.
 
     Args:
-        wrong: parameters with another gradient.
-        late: whether to end.
+        wrong: names of parameters whose gradients differ.
+        is_late: whether the time is up.
     """
     before = ancestors(here.operations)
     for one in reversed(here.operations):
@@ -49,9 +53,11 @@ def neutral(
 
 
 def unchanged(explorer: Prober, change: Alteration, here: Side) -> bool:
+    """Whether a mutation leaves all values unchanged; False if the framework refuses it."""
     same = True
 
     def visit(name: str, array: NDArray[Any]) -> bool:
+        """Compare an output with its recorded value."""
         nonlocal same
         was = here.arrays.get(name)
         same = same and was is not None and gap(was, array) <= NEAR
@@ -59,6 +65,6 @@ def unchanged(explorer: Prober, change: Alteration, here: Side) -> bool:
 
     try:
         explorer.probe(change, CALLS, visit)
-    except Exception:  # the framework refuses the alteration
+    except Exception:  # the framework refuses the mutation
         return False
     return same

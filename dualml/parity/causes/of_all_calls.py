@@ -1,5 +1,7 @@
-"""Settings that are another number in all calls of one function: in each alone the difference may
-be rounding, and shows only where it has grown."""
+"""Mutations of one setting in all calls of a function.
+
+In a single call the difference may be mere rounding, and only their sum is visible.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from dualml.parity.models.trace import Trace
 
 
 def of_all_calls(a: Trace, b: Trace) -> list[Alteration]:
-    """Each epsilon to those of the other side, and the exact GELU against its approximation."""
+    """Return mutations of every epsilon to those of the other side, and of the GELU
+    approximation."""
     groups: dict[tuple[str, str, object], list[int]] = {}
     for one in a.operations:
         for name, value in one.attributes.items():

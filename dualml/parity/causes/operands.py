@@ -1,4 +1,4 @@
-"""Other values in the place of an operand: of its shape, a part of a larger one, a number."""
+"""Enumerate replacements of an operand: a value of its shape, a slice of another, a number."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Iterator, Sequence
 from dualml.parity.causes.alteration import Alteration, Around, Shape
 from dualml.parity.models.operations import Operation
 
-#: Of values with one more axis, how many are looked at.
+#: Number of values with one more axis that are examined.
 LARGER = 12
-#: How many lines that follow one another take the other value together.
+#: Largest number of consecutive lines that take the other value together.
 LINES = 4
 
 
 def other_operands(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
-    """Another value for one operand of a call; and for all calls behind it that take it."""
+    """Yield mutations that replace an operand of one call, or of several calls that take it."""
 
     def alter(
         kind: str, action: str, argument: str | int, value: object = None, old: object = None
     ) -> Alteration:
+        """Return a mutation of this operation alone."""
         return Alteration(kind, action, (one.number,), one.name, argument, value, old)
 
     for i, given in enumerate(one.inputs):
         lines = around.takers.get(given, ())
         for other in operands(given, shapes[i], around):
             skipped = other in around.made_of.get(given, ())
-            # What it was computed from, but for a table: that is another operand.
+            # The value it was computed from; a table counts as another operand instead.
             skipped = skipped and other not in around.buffers
             alone = skipped and sum(map(len, lines)) == 1
             yield alter("missing" if alone else "operand", "operand", i, other, given)
@@ -44,7 +45,8 @@ def other_operands(one: Operation, shapes: Sequence[Shape], around: Around) -> I
 
 
 def windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """All calls of a line and of those that follow it, of the lines that take a value."""
+    """Yield the calls of one source line together with those of following lines that take the
+    value."""
     at = next((i for i, calls in enumerate(lines) if number in calls), None)
     if at is None:
         return
@@ -55,7 +57,8 @@ def windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 
 def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, int]]:
-    """The first and the last element along an axis of a larger value: (name, axis, index)."""
+    """Yield first and last slices of values with one more axis, as (name, axis, index), of a given
+    shape."""
     larger = [
         name
         for name in reversed(list(around.shapes))
@@ -70,7 +73,11 @@ def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, 
 
 
 def filled(name: str, shapes: Sequence[Shape], around: Around) -> list[tuple[int, float]]:
-    """A number of the other side's own call, or a length, for an operand that was computed."""
+    """Return (input, number) pairs to put in the place of a computed operand of a product or
+    quotient.
+
+    The numbers are constants of the other side and axis lengths.
+    """
     if name not in ("mul", "div") or len(shapes) != 2:
         return []
     numbers = dict.fromkeys([*around.numbers, *map(float, around.sizes)])
@@ -78,7 +85,8 @@ def filled(name: str, shapes: Sequence[Shape], around: Around) -> list[tuple[int
 
 
 def operands(given: str, shape: Shape, around: Around) -> list[str]:
-    """Other values of the same shape, those that the other side took first, then the nearest."""
+    """Return other values of the same shape: those that the other side took first, then the
+    nearest."""
     same = [
         name
         for name in reversed(list(around.shapes))
@@ -94,11 +102,11 @@ def operands(given: str, shape: Shape, around: Around) -> list[str]:
 def neighbours(
     given: str, shape: Shape, around: Around, rows: bool = False
 ) -> list[tuple[str, str, str]]:
-    """Modules that hold a parameter of the same shape under the same last name: (prefix, other's
-    prefix, prefix).
+    """Return modules with a parameter of the same shape and last name: (prefix, other prefix,
+    prefix).
 
     Args:
-        rows: they may have another number of rows, as tables have.
+        rows: allow another number of rows, as tables have.
     """
     parts = given.removeprefix("parameter:").split(".")
     prefixes = []
@@ -120,6 +128,7 @@ def neighbours(
 
 
 def same_shape(given: str, shape: Shape, around: Around, rows: bool = False) -> list[str]:
+    """Return up to 16 other parameters of the same shape."""
     return [
         name
         for name, other in around.shapes.items()

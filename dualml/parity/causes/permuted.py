@@ -1,4 +1,4 @@
-"""An order in which the elements of one value are those of another."""
+"""Find an order in which the elements of one array equal those of another."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from numpy.typing import NDArray
 from dualml.parity.models.gap import gap
 
 Array = NDArray[Any]
-#: Elements of an array in which an order is looked for.
+#: Largest number of elements of an array that is searched for an order.
 MOST = 1 << 17
-#: Of fewer elements, an order may be found by chance.
+#: With fewer elements an order may be found by chance.
 FEW = 4
-#: Elements that are so near to each other are one, but for rounding.
+#: Relative distance up to which reordered elements count as equal.
 NEAR = 1e-4
 
 
 def orders(x: Array, y: Array) -> Iterator[tuple[Any, ...]]:
-    """``("take", axis, *order)`` of slices along one axis, and ``("arrange", *order)`` of the
-    elements of each sample, with which ``x`` becomes ``y``."""
+    """Yield transforms that turn ``x`` into ``y`` by reordering.
+
+    These are ``("take", axis, *order)`` for slices along one axis, and ``("arrange", *order)`` for
+    the elements of each sample.
+    """
     if x.size != y.size or x.dtype.kind != "f" or not FEW <= x.size <= MOST or x.ndim < 1:
         return
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
@@ -39,11 +42,14 @@ def orders(x: Array, y: Array) -> Iterator[tuple[Any, ...]]:
 
 
 def of_columns(x: Array, y: Array) -> list[int] | None:
-    """The order of the columns of ``x`` that makes it ``y``; None where there is none, or where
-    they are in order."""
+    """Return the order of the columns of ``x``, shape (rows, columns), that makes it equal to
+    ``y``.
+
+    None if there is no such order, or if the columns are in order already.
+    """
     if x.shape[1] < 2 or x.size < FEW:
         return None
-    # One number for each column: equal ones only by chance.
+    # One number per column; different columns have equal ones only by chance.
     weights = np.random.default_rng(0).standard_normal(len(x))
     ours, theirs = weights @ x, weights @ y
     order = np.empty(x.shape[1], np.int64)

@@ -1,4 +1,4 @@
-"""Of explanations that are equally good, the simplest first."""
+"""Rank explanations that are equally good, the simplest first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualml.parity.causes.runs import Run
 from dualml.parity.causes.surroundings import epsilons
 from dualml.parity.models.operations import Operation
 
-#: Functions that a framework may write out in others.
+#: Functions that a framework may compose of others.
 WRITTEN = {
     "gelu_tanh": ("gelu", "tanh"),
     "gelu": ("gelu", "erf"),
@@ -33,13 +33,13 @@ WRITTEN = {
 }
 
 
-#: What may be wrong with an optimizer's line, the likeliest first; behind settings.
+#: Actions on a line of an optimizer, the likeliest first; they rank behind settings.
 OF_LINES = ("set", "drop", "function", "exchange", "swap", "begin", "late", "instead", "operand",
             "input", "output")  # fmt: skip
 
 
 class Calls:
-    """How often either side calls what."""
+    """Counts of how often either side calls each function."""
 
     def __init__(self, ours: Iterable[Operation], theirs: Sequence[Operation]) -> None:
         self.epsilons = epsilons(theirs)
@@ -47,18 +47,22 @@ class Calls:
         self.theirs = Counter(one.name.lower().removesuffix("ext") for one in theirs)
 
     def of(self, word: str) -> int:
-        """Of the other side: calls of this function, or of what it is written in."""
+        """Return how often the other side calls a function, or functions that it is composed of."""
         options = (word.replace("_", ""), *WRITTEN.get(word, ()))
         return sum(n for name, n in self.theirs.items() if any(one in name for one in options))
 
     def fewer(self, word: str) -> bool:
+        """Whether the other side calls a function less often than this side."""
         return self.of(word) < self.ours[word]
 
 
 def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
-    """Simple explanations first, those that cover more of what is alike before single ones; a mode
-    of a call that the other side makes less often after leaving it out; last a function that the
-    other side never calls."""
+    """Return the sort key of a run: simple explanations first.
+
+    Mutations that cover more similar calls come before single ones. A mode of a function that the
+    other side calls less often comes after leaving the call out; a function that the other side
+    never calls comes last.
+    """
     kinds = (
         "attribute",
         "missing",
@@ -87,11 +91,11 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
         and isinstance(change.value, tuple)
         and change.value[:1] in (("take",), ("arrange",))
     ):
-        rank += 0.5  # whatever names the arrangement says more
+        rank += 0.5  # a named rearrangement explains more
     if change.action == "set" and "eps" in str(change.argument):
         rank += 0.25 * (change.value not in calls.epsilons)
     if change.action.startswith("line:"):
         rank += (1 + OF_LINES.index(change.action.removeprefix("line:"))) / (2 + len(OF_LINES))
-    if change.action == "numbers":  # whatever else says which numbers says more
+    if change.action == "numbers":  # anything that names the numbers explains more
         rank = len(kinds)
     return foreign, rank, -len(change.sites), run.comparison.worst

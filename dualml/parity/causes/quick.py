@@ -1,5 +1,7 @@
-"""Whether an alteration is worth a whole run, where the forward pass agrees: only the gradients of
-one step, or only the updates from the gradients that were recorded, are made again."""
+"""Decide cheaply whether a mutation deserves a whole run, where the forward pass already agrees.
+
+Only the gradients of one step, or only the updates from recorded gradients, are computed again.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,34 @@ from dualml.parity.models.gap import gap
 from dualml.parity.models.partners import Pairing, changed
 from dualml.parity.models.trace import Trace
 
-#: Of the largest difference, what an alteration leaves that explains nothing.
+#: Share of the largest difference that a useless mutation leaves.
 LEFT = 0.5
-#: Parameters that an optimizer's line is tried on before it is tried on all.
+#: Number of parameters on which an optimizer's line is tried before all.
 FEW = 2
-#: Weights that are no farther apart are the same.
+#: Relative distance up to which weights count as equal.
 SAME = 1e-6
 
 
 class Stepper(Protocol):
+    """A model whose gradients or updates can be recomputed under mutations."""
+
     def gradients(self, changes: Sequence[Alteration]) -> Mapping[str, NDArray[Any]]:
-        """Gradients of the first step, by name."""
+        """Return the gradients of the first step under these mutations, by name."""
 
     def updated(
         self, changes: Sequence[Alteration], gradients: Sequence[Mapping[str, NDArray[Any]]]
     ) -> Mapping[str, NDArray[Any]]:
-        """Weights after so many updates with these gradients."""
+        """Return the weights, by name, after one update for each of these sets of gradients."""
 
 
 class Quick:
-    """Tries alterations of one run.
+    """A cheap test of mutations that are added to one run.
 
     Args:
-        now: with which alterations it is already made.
+        now: the run so far, with the mutations that it already contains.
+        b: the trace of the other side.
+        pairing: the parameters of both sides, paired.
+        explorer: the model of this side.
     """
 
     def __init__(self, now: Run, b: Trace, pairing: Pairing, explorer: Stepper) -> None:
@@ -52,7 +59,8 @@ class Quick:
         self.left = LEFT * max((far[one] for one in outside), default=0.0)
 
     def hopeless(self, change: Alteration) -> bool:
-        """Whether a difference as large as the largest stays; False where that is not known."""
+        """Whether at least half of the largest difference remains under a mutation; False if
+        unknown."""
         of_update = change.action == "optimizer" or bool(change.line)
         known = (self.phase == "update" and of_update) or (
             self.phase == "gradient" and not of_update and self.step == 1 and bool(change.sites)
@@ -64,24 +72,25 @@ class Quick:
             if self.phase == "gradient":
                 here = self.explorer.gradients(changes)
             else:
-                # An optimizer's line does to each parameter what it does to any.
+                # An optimizer's line has the same effect on every parameter.
                 if change.line:
                     few = self.explorer.updated(changes, self.few)
                     if self.differs({name: few[name] for name in self.few[0]}):
                         return True
                 here = self.explorer.updated(changes, self.all)
-        except Exception:  # the framework refuses the alteration
+        except Exception:  # the framework refuses the mutation
             return True
         return self.differs(here)
 
     def differs(self, here: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether any array still differs by at least half of the largest difference."""
         for pair in self.pairing.pairs:
             x, y = here.get(pair.a), self.b.get(self.phase, self.step, pair.b)
             width = self.width(pair.a, pair.b)
             if x is None or y is None or x.size != y.size or width > self.left:
                 continue
             y = changed(y, pair.change, x.shape)
-            if self.kind == "nan":  # what neither has is no difference
+            if self.kind == "nan":  # elements that both lack are no difference
                 if not np.array_equal(np.isfinite(x), np.isfinite(y)):
                     return True
                 x, y = np.nan_to_num(x), np.nan_to_num(y)
@@ -90,33 +99,36 @@ class Quick:
         return False
 
     def width(self, ours: str, theirs: str) -> float:
+        """Return the allowed relative distance of one array: margin × the larger envelope."""
         own = self.now.trace.width(self.phase, self.step, ours)
         other = self.b.width(self.phase, self.step, theirs)
         return self.now.comparison.margin * max(own, other)
 
     @cached_property
     def all(self) -> list[Mapping[str, NDArray[Any]]]:
-        """The gradients of each step."""
+        """The recorded gradients of each step, by name."""
         return recorded(self.now.trace, self.step)
 
     @cached_property
     def few(self) -> list[Mapping[str, NDArray[Any]]]:
-        """Those of some small parameters that differ; all, where these move otherwise without
-        the others."""
+        """Recorded gradients of a few small parameters that differ, for each step.
+
+        All gradients instead, if these parameters are updated differently without the others.
+        """
         sizes = {name: array.size for name, array in self.all[0].items()}
         wrong = sorted(self.outside & sizes.keys(), key=sizes.__getitem__)[:FEW]
         some = [{name: one[name] for name in wrong if name in one} for one in self.all]
         whole = self.explorer.updated(self.now.changes, self.all)
         try:
             alone = self.explorer.updated(self.now.changes, some)
-        except Exception:  # it needs a gradient of each
+        except Exception:  # it needs the gradients of all parameters
             return self.all
         same = all(gap(whole[name], alone[name]) <= SAME for name in wrong)
         return list(some) if wrong and same else self.all
 
 
 def recorded(trace: Trace, steps: int) -> list[Mapping[str, NDArray[Any]]]:
-    """The gradients of each step."""
+    """Return the recorded gradients of each of the first ``steps`` steps, by name."""
     return [
         {
             name: array

@@ -1,4 +1,5 @@
-"""Where one alteration holds: at its call, at all calls of its line, at all calls like it."""
+"""Widen a mutation from one call to others: of the same line, of the same kind, in the same
+module."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from dualml.parity.causes.alteration import Alteration
 from dualml.parity.models.operations import Operation
 
-#: Alterations that may hold at several calls.
+#: Actions that may apply at several calls.
 SCOPED = (
     "set",
     "settings",
@@ -39,8 +40,11 @@ SCOPED = (
 
 
 def on_line(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
-    """At its call, at all calls of its expression (a helper is called for queries and for keys),
-    and at all of its line."""
+    """Return the mutation at its call, at all calls of its expression, and at all calls of its
+    line.
+
+    A helper function, for example, is called for queries and for keys.
+    """
     if change.action not in SCOPED:
         return [change]
     site = operations[change.sites[0]]
@@ -59,6 +63,7 @@ def on_line(change: Alteration, operations: Sequence[Operation]) -> list[Alterat
 
 
 def same_line(x: Operation, y: Operation) -> bool:
+    """Whether two calls come from the same source line."""
     return x.place == y.place or (
         x.place is not None
         and y.place is not None
@@ -67,21 +72,24 @@ def same_line(x: Operation, y: Operation) -> bool:
 
 
 def kept(change: Alteration, one: Operation) -> bool:
-    """Whether a call has the setting that is changed."""
+    """Whether a call has the setting that the mutation changes."""
     return change.action != "set" or one.attributes.get(str(change.argument)) == change.old
 
 
 def role(one: Operation) -> str:
-    """The module without its numbers: the projection of any block."""
+    """Return the module's name with ``*`` for its numbers: the same layer of any block has one
+    pattern."""
     return re.sub(r"\d+", "*", one.module)
 
 
 def ranks(one: Operation) -> list[int]:
+    """Return the number of axes of each output."""
     return [len(shape) for shape in one.outputs]
 
 
 def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alteration]:
-    """One alteration at its call, at all calls of its line, at all calls like it."""
+    """Return the mutation in every scope: its call, all calls of its line, all similar calls, its
+    modules."""
     if change.action not in SCOPED or not change.sites:
         return [change]
     site = operations[change.sites[0]]
@@ -91,7 +99,7 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
     expression = [one.number for one in like if one.place == site.place]
     line = [one.number for one in like if same_line(one, site)]
     alls = [one.number for one in like]
-    if change.action == "borrow":  # one call of the module: its operations follow one another
+    if change.action == "borrow":  # one call of the module: its operations are consecutive
         own = str(change.argument)
         below = [one.number for one in operations if f"{one.module}.".startswith(f"{own}.")]
         return [change.at(below)]
@@ -119,7 +127,7 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
         and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
     ]
     part = [one.number for one in like if same_line(one, site) and role(one) == role(site)]
-    # A number that is another one in each call, and the same one in the port.
+    # A number that differs between the calls here, but not in the port.
     number = change.action == "set" and type(change.value) is int and type(change.old) is int
     lines = [one for one in operations if one.name == site.name and same_line(one, site)]
     each = [one.number for one in lines] if number else []
@@ -129,7 +137,8 @@ def scopes(change: Alteration, operations: Sequence[Operation]) -> list[Alterati
 
 
 def parts(site: Operation) -> list[re.Pattern[str]]:
-    """Modules around a call: each, and its like in other blocks (any number before the last)."""
+    """Return patterns for the modules around a call, each also with any block number before the
+    last part."""
     names = site.module.split(".")
     patterns = []
     for depth in range(1, len(names) + 1):
@@ -141,5 +150,5 @@ def parts(site: Operation) -> list[re.Pattern[str]]:
 
 
 def wild(name: str) -> str:
-    """A pattern with any numbers in the place of those of a name."""
+    """Return a regular expression for a name in which each number may be any other number."""
     return r"\d+".join(map(re.escape, re.split(r"\d+", name)))

@@ -1,4 +1,4 @@
-"""Which alterations are worth a whole run: those that give lost numbers of the other side."""
+"""Select the mutations that deserve a whole run: those that reproduce unmatched values."""
 
 from __future__ import annotations
 
@@ -27,50 +27,52 @@ from dualml.parity.models.trace import Trace
 
 @dataclass(frozen=True)
 class Stage:
-    """Alterations that are tried together.
+    """A set of mutations that are tried together.
 
     Attributes:
-        settings: only other settings of the operations.
-        calls: how many calls behind the altered one are made again.
+        settings: whether only settings of operations are changed.
+        calls: how many calls behind the changed one are replayed.
     """
 
     settings: bool
     calls: int
 
 
-#: What is simple and near goes before what is many and far: a stage is the last if it explains.
+#: Simple and near mutations come before numerous and far ones; the search ends once one explains.
 STAGES = (Stage(True, 4), Stage(False, 4), Stage(False, 30))
-#: Operations where values are lost first that are altered, and twice as many behind.
+#: Number of first unmatched operations that are mutated; of those behind, twice as many are.
 SITES = 10
-#: Operations of the other side whose numbers and operands are tried: the first, and the last.
+#: Number of first and of last unmatched operations of the other side that supply numbers.
 OTHERS = 8
-#: How many alterations of a call come before those of the next.
+#: Number of mutations of one call before it is the next call's turn.
 TURN = 24
-#: Of so many numbers of an array, fewer different ones than this tell little; and of what meets
-#: only such arrays, how much is tried.
+#: Elements of an array that are examined; with fewer than FEW distinct ones a match proves little,
+#: and only WEAK mutations that match nothing else are tried.
 SAMPLE, FEW, WEAK = 256, 5, 20
-#: A factor so near to one is rounding.
+#: A factor this near to one is rounding.
 ROUNDING = 1e-5
-#: Kinds of which there are most, and of which the least is expected.
+#: The most numerous and least promising kinds.
 MANY = ("constant", "dtype", "layout")
-#: Of the operations where values are lost first, around how many spans of calls are moved.
+#: Number of first unmatched operations around which spans of calls are moved.
 SPANNED = 4
-#: Actions that change nothing but what their call gives.
+#: Actions that change nothing but the output of their call.
 OF_ONE_CALL = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
                "operand", "exchange", "twice", "lower", "index", "reorder", "dropout")  # fmt: skip
-#: Of the alterations that pass, after so many no further operation is tried; nor, before those
-#: that passed have been tried in whole runs, after so many that did not.
+#: ENOUGH survivors end a stage. After PAUSE groups since the first survivor, the survivors so far
+#: are tried in whole runs before the stage continues.
 ENOUGH, PAUSE = 160, 3000
 
 
 class Prober(Protocol):
+    """A model whose calls can be replayed under a mutation."""
+
     def probe(
         self, change: Alteration, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None: ...
 
 
 class Host(Protocol):
-    """The search that screens: what it knows, and what it counts."""
+    """The search that a candidate filter works for: its traces, names, time limit and counters."""
 
     a: Trace
     b: Trace
@@ -87,10 +89,13 @@ class Host(Protocol):
 
 
 class Screen:
-    """Alterations of the operations around the first lost values, tried in a replay.
+    """A filter that replays mutations of the operations around the first unmatched values.
 
     Args:
-        lost: names of the lost values of either side.
+        host: the search, see `SearchState`.
+        trace: the current trace of this side.
+        here, there: the operations of this side and of the other side.
+        unmatched: names of the unmatched values of either side.
     """
 
     def __init__(
@@ -103,7 +108,7 @@ class Screen:
     ) -> None:
         self.host, self.trace, self.here, self.there, self.lost = host, trace, here, there, lost
         self.order = {name: i for i, name in enumerate(there.arrays)}
-        # With nothing lost there the other side ends earlier, at a value that is inside of this.
+        # Without unmatched values there, the other side ends earlier, at a value inside this side.
         names = lost[1] or {name for name in there.ends if name in self.order}
         wanted = sorted(names, key=self.order.__getitem__)
         self.wanted: Values = values_of(host.b, host.margin, wanted)
@@ -114,30 +119,32 @@ class Screen:
             {n: a.shape for n, a in here.arrays.items() if n.startswith("input:")},
         )
         self.surroundings = Surroundings(host.a, host.names, here, there)
-        #: Few numbers, as in masks and indices, are met by chance.
+        #: Arrays with few distinct numbers, such as masks and indices, match by chance.
         self.telling = {
             name
             for name, array in self.wanted.arrays.items()
             if name in there.ends or np.unique(array.ravel()[:SAMPLE]).size >= FEW
         }
         self.known: dict[tuple[int, str, str], list[str]] = {}
-        #: Alterations that changed a value, of each operation's call, expression and line.
+        #: Mutations that changed a value, grouped by call, expression and line.
         self.alive: list[list[Alteration]] = []
         self.changed = 0
         self.stage: Stage | None = None
         self.waiting: Iterator[list[Alteration]] = iter(())
-        #: Whether all of a stage was tried.
+        #: Whether all mutations of the stage were tried.
         self.done = True
 
     def passed(
         self, origins: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> list[Alteration]:
-        """Those that pass, first those from which later values follow, and more of them. Asked
-        once more for the same stage, it goes on from there, until all was tried.
+        """Return the mutations that reproduce unmatched values, those that reproduce the latest
+        ones first.
+
+        Called again for the same stage, it continues until all mutations were tried.
 
         Args:
-            origins, others: the first operations with lost values, of this side and the other.
-            stage: what is tried, and how far.
+            origins, others: the first operations with unmatched values, of this side and the other.
+            stage: the mutations to try, and how far to replay.
         """
         rows: list[tuple[tuple[float, ...], Alteration]] = []
         weak: list[Alteration] = []
@@ -175,8 +182,9 @@ class Screen:
     def groups(
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> Iterator[list[Alteration]]:
-        """Alterations, each at its call and at those of its line."""
-        if stage == STAGES[-1]:  # all that changed something when fewer calls were made again
+        """Yield groups of mutations: each at its call, then at the calls of its expression and
+        line."""
+        if stage == STAGES[-1]:  # all that changed a value when fewer calls were replayed
             self.alive.sort(key=lambda group: group[0].kind in MANY)
             alive, self.alive = self.alive, []
             return iter(alive)
@@ -184,8 +192,10 @@ class Screen:
         return (on_line(change, self.trace.operations) for change in changes)
 
     def different(self, changes: Iterable[Alteration]) -> list[Alteration]:
-        """Of alterations of one expression, which a loop runs several times, the first: it is
-        tried at all of them."""
+        """Remove mutations that change the same expression in another iteration of a loop.
+
+        The first one remains; it is later tried at all of them.
+        """
         kept: dict[Any, Alteration] = {}
         for change in changes:
             place = self.trace.operations[change.sites[0]].place
@@ -196,7 +206,7 @@ class Screen:
     def changes(
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: Stage
     ) -> Iterator[Alteration]:
-        """Of all sites in turn, what is likely at each of them first."""
+        """Yield mutations of all sites in turn, a few at a time, likely ones of each site first."""
         waiting = [self.at(site, others, stage) for site in sites]
         if stage == STAGES[1]:
             waiting = [
@@ -215,6 +225,7 @@ class Screen:
     def at(
         self, site: Operation, others: Sequence[Operation], stage: Stage
     ) -> Iterator[Alteration]:
+        """Yield all mutations of one operation for a stage."""
         around = self.surroundings.of(site, others)
         if not stage.settings:
             yield from dict.fromkeys(trades(site.number, self.known_lines, around.shapes))
@@ -224,7 +235,8 @@ class Screen:
                 yield change
 
     def fits(self, sites: Sequence[Operation]) -> list[Alteration]:
-        """One number, or another order, that turns a lost value into the other side's."""
+        """Return mutations that turn an unmatched value into the other side's by a factor or
+        another order."""
         candidates = []
         wanted = {name: self.host.b.get("operation", 1, name) for name in self.lost[1]}
         for site in sites:
@@ -254,8 +266,11 @@ class Screen:
         return list(dict.fromkeys(candidates))[:8]
 
     def sites(self, origins: Sequence[Operation]) -> list[Operation]:
-        """Where values are lost, what is next to them, and what is lost soon after: a fused kernel
-        before the place has values that nobody shares, too."""
+        """Return the operations to mutate: where values become unmatched, their neighbours, and
+        those soon after.
+
+        A fused kernel before the place also has values that the other side does not share.
+        """
         sites = {one.number: one for one in origins[:SITES]}
         for one in origins[:SITES]:
             front = list(one.inputs)
@@ -278,21 +293,29 @@ class Screen:
         return [self.here.operations[number] for number in chosen]
 
     def behind(self, change: Alteration, stage: Stage, origins: Sequence[Operation]) -> int:
-        """How many calls behind an alteration are made again: as far as where values are lost, but
-        for what is many and near."""
+        """Return how many calls behind a mutation to replay.
+
+        Far enough to reach the first unmatched values, except in the stage with many near
+        mutations.
+        """
         if stage == STAGES[1] or not origins:
             return stage.calls
         return max(stage.calls, origins[0].number - change.sites[0] + STAGES[0].calls)
 
     def hits(self, change: Alteration, calls: int) -> list[str]:
-        """The other side's lost values that an alteration gives."""
+        """Return the names of the other side's unmatched values that a mutation reproduces.
+
+        Args:
+            calls: how many calls behind the mutation are replayed.
+        """
         self.host.tried()
         names: list[str] = []
-        #: What the call gives decides what follows from it.
+        #: The output of the call determines everything behind it.
         given: tuple[int, str, str] | None = None
         other = False
 
         def visit(name: str, array: NDArray[Any]) -> bool:
+            """Search an output among the unmatched values; return whether to continue."""
             nonlocal given, names, other
             if not other:
                 was = self.here.arrays.get(name)
@@ -311,7 +334,7 @@ class Screen:
                 names.append(partner)
             return True
 
-        # Where the framework refuses the alteration, what came before it counts.
+        # If the framework refuses the mutation, the outputs before count.
         with contextlib.suppress(Exception):
             self.host.explorer.probe(change, calls, visit)
         if given is not None:

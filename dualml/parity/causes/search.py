@@ -1,10 +1,12 @@
-"""The cause of a difference: the alterations under which one model does what the other does.
+"""Search for the cause of a difference: mutations under which one model computes what the other
+does.
 
-From the first value that the two sides no longer share, every alteration of the operations there
-is tried in a replay (`screen`); those from which a lost number of the other side follows are tried
-in whole runs, with every recorded update. What makes the two sides equal, or carries them farthest
-together, is the cause; several that do it equally well cannot be told apart and are all listed.
-Then the search goes on from there. Where nothing does it, nothing is named.
+From the first value that the two sides no longer share, every mutation of the operations there is
+tried in a replay (`candidate_filter`). Mutations that reproduce an unmatched value of the other
+side are tried in whole runs, with every recorded update. A mutation that makes the two sides equal,
+or that improves agreement most, is the cause; if several do so equally well they cannot be
+distinguished and are all listed. The search then continues from there. If no mutation helps, no
+cause is named.
 """
 
 from __future__ import annotations
@@ -46,19 +48,20 @@ from dualml.parity.models.flow import Side, share
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 
-#: The search of a large model goes on for so many runs at least.
+#: Smallest number of runs that the search of a large model gets time for.
 LEAST_RUNS = 8
-#: Factors of a rate that are no farther apart are one.
+#: Relative distance up to which learning-rate factors count as equal.
 ALIKE = 0.01
-#: Causes one after the other.
+#: Largest number of consecutive causes.
 ROUNDS = 4
 
 
 class Search(Trials):
-    """The search for the causes of a difference between two traces."""
+    """A search for the causes of a difference between two traces."""
 
     def explain(self) -> Explanation:
-        """Causes one after the other, until the sides are equal or nothing explains."""
+        """Find causes one after the other, until the sides are equal or nothing explains the
+        rest."""
         began = time.monotonic()
         now = self.run([])
         self.until = max(self.until, began + LEAST_RUNS * (time.monotonic() - began))
@@ -76,7 +79,7 @@ class Search(Trials):
             best = better[0]
             added = [self.as_mask(run.changes[-1], now.trace) for run in better]
             if any(len(change.sites) > 1 for change in added):
-                self.explorer.run(now.changes)  # what is replayed
+                self.explorer.run(now.changes)  # the run that is replayed
                 added = [effective(self.explorer, change, now.trace) for change in added]
             self.result.causes.append(
                 Cause(tuple(added), self.place_of(added[0], now.trace), self.result.other)
@@ -90,14 +93,14 @@ class Search(Trials):
                 computed = len(self.result.causes)
             now = best
             if added[0].kind == "dtype" and added[0].action == "numbers":
-                break  # how it rounds is in all that follows
+                break  # its rounding affects everything behind it
         self.result.late = self.late
         if now is not None:
             self.result.enough, self.result.equal = now.alike, now.alike and not now.enough
         if not self.result.enough:
-            # Half of a cause, with which only more operations are shared, is none; nor is what can
-            # do anything to the numbers, unless all outputs and the loss follow from it, or most
-            # of what was lost.
+            # A mutation that only makes more operations match is half a cause and does not count;
+            # nor does one that can produce arbitrary numbers, unless all outputs and the loss, or
+            # most unmatched values, follow from it.
             kept = enumerate(self.result.causes[:whole])
             self.result.causes = [
                 one for i, one in kept if i < computed or i in shared or firm(one.alterations[0])
@@ -105,7 +108,8 @@ class Search(Trials):
         return self.result
 
     def as_mask(self, change: Alteration, trace: Trace) -> Alteration:
-        """One minus an array of zeros and ones is a mask the other way round."""
+        """Return a mutation with kind ``mask`` if it inverts an array of zeros and ones; others
+        unchanged."""
         transform = change.value[0] if isinstance(change.value, tuple) else ""
         if transform not in ("one_minus", "invert") or change.action not in ("input", "output"):
             return change
@@ -116,7 +120,7 @@ class Search(Trials):
         return replace(change, kind="mask") if ones else change
 
     def evidence(self, now: Run) -> list[dict[str, Any]]:
-        """Relations between the two arrays where the difference begins."""
+        """Return relations between the two arrays where the difference begins."""
         first = now.comparison.first
         assert first is not None
         x = now.trace.get(first.phase, first.step, first.tensor)
@@ -124,10 +128,12 @@ class Search(Trials):
         return [] if x is None or y is None else relations(x, y)
 
     def place_of(self, change: Alteration, trace: Trace) -> Operation | None:
+        """Return the first operation that a mutation changes; None if it changes no call."""
         return trace.operations[change.sites[0]] if change.sites else None
 
     def round(self, now: Run) -> list[Run]:
-        """Runs with one more alteration that carry the two sides farther, the best first."""
+        """Return runs with one more mutation that improve agreement between the two sides, the best
+        first."""
         first = now.comparison.first
         assert first is not None
         if any(self.pairing.alone) and not now.changes:
@@ -135,11 +141,11 @@ class Search(Trials):
             if any(run.alike for run in other_modules):
                 return best_of(self.calls, self.result.other, now, other_modules)
         here, there = share(now.trace, self.b, self.margin)
-        if first.phase == "state":  # a buffer that the model writes by itself
+        if first.phase == "state":  # a buffer that the model itself writes
             end_at_buffers(now, self.b, here, there, self.names)
         lost = here.lost(), there.lost()
         begun = lost
-        if first.phase == "forward":  # where it begins, though what follows may hide it
+        if first.phase == "forward":  # the beginning, which later values may hide
             begun = (
                 lost[0] | self.value_of(now.trace, here, first.tensor),
                 lost[1] | self.value_of(self.b, there, first.other),
@@ -151,7 +157,7 @@ class Search(Trials):
         if (GROUPS[first.phase] == 0 or written) and first.step == 1 and (begun[0] or begun[1]):
             until = self.until
             if begun != lost and lost[0]:
-                # It begins inside of the margin, perhaps for another reason.
+                # It begins inside the margin, perhaps for another reason.
                 self.until -= max(0.0, until - time.monotonic()) / 2
                 best = self.around(now, here, there, begun)
                 self.until = until
@@ -182,10 +188,10 @@ class Search(Trials):
     def around(
         self, now: Run, here: Side, there: Side, lost: tuple[set[str], set[str]]
     ) -> list[Run]:
-        """The best alterations of the operations around the first lost values.
+        """Return the best mutations of the operations around the first unmatched values.
 
         Args:
-            lost: names of the lost values of either side.
+            unmatched: names of the unmatched values of either side.
         """
         origins = here.origins(lost[0]), there.origins(lost[1])
         screen = Screen(self, now.trace, here, there, lost)
@@ -195,10 +201,10 @@ class Search(Trials):
         for stage in STAGES:
             until = self.until
             if stage == STAGES[-1] and any(run.reach > now.reach for run in runs):
-                # Half of the time is left for a next cause.
+                # Keep half of the time for a next cause.
                 self.until -= max(0.0, until - time.monotonic()) / 2
             while True:
-                self.explorer.run(now.changes)  # what is replayed
+                self.explorer.run(now.changes)  # the run that is replayed
                 runs += self.farther(now, screen.passed(*origins, stage))
                 if screen.done or any(run.leaves(ALMOST, now) for run in runs):
                     break
@@ -208,7 +214,7 @@ class Search(Trials):
                 runs += self.farther(now, lower)
             self.until = until
             best = best_of(self.calls, self.result.other, now, runs)
-            # Not half of a cause, with which only more operations are shared.
+            # Not half a cause, which only makes more operations match.
             farther = [
                 run for run in best[:1] if run.reach[0] > now.reach[0] or run.leaves(SHARED, now)
             ]
@@ -217,29 +223,33 @@ class Search(Trials):
         return best
 
     def of_all_calls(self, now: Run) -> list[Run]:
-        """Settings that matter only in all calls together, the best first."""
+        """Return runs with a setting changed in all calls of a function at once, the best first."""
         runs = self.farther(now, of_all_calls(now.trace, self.b), scoped=False)
         return best_of(self.calls, self.result.other, now, runs)
 
     def neutral(self, now: Run, here: Side, there: Side) -> list[Alteration]:
-        """What changes gradients alone."""
+        """Return mutations that change gradients only and no value."""
         outside = now.comparison.outside
         wrong = {tensor for step, phase, tensor in outside if (step, phase) == (1, "gradient")}
         around = Surroundings(self.a, self.names, here, there)
         until = time.monotonic() + (self.until - time.monotonic()) / 2
-        self.explorer.run(now.changes)  # what is replayed
+        self.explorer.run(now.changes)  # the run that is replayed
         return list(neutral(self.explorer, here, around, wrong, lambda: time.monotonic() > until))
 
     def sharing(self) -> list[Alteration]:
-        """Modules in several places on one side, where the other has one for each; and biases that
-        only one side has."""
+        """Return mutations for parameters that only one side has.
+
+        These are biases, and modules that one side uses in several places where the other has
+        several.
+        """
         changes, values = untied(self.explorer.places(), self.b, self.pairing)
         biases, begin = biased(self.b, self.pairing)
         self.explorer.begin(values | begin)
         return [*biases, *without(self.a, self.pairing), *changes, *shared(self.a, self.pairing)]
 
     def value_of(self, trace: Trace, side: Side, output: str) -> set[str]:
-        """The value that a module gave as its output."""
+        """Return the name of the value that a module gave as its output, as a set of at most
+        one."""
         array = trace.get("forward", 1, output)
         if array is None:
             return set()
@@ -248,7 +258,8 @@ class Search(Trials):
         return set(list(same)[:1])
 
     def schedule(self, now: Run) -> list[Alteration]:
-        """A factor of the learning rate for each update, where one number does it in each."""
+        """Return a mutation with one learning-rate factor per update, if single factors explain all
+        updates."""
         factors: list[float] = []
         run: Run | None = now
         for step in range(1, now.comparison.steps + 1):
@@ -257,6 +268,6 @@ class Search(Trials):
             factors.append(float(f"{c:.9g}"))
             change = Alteration("optimizer", "optimizer", (), "", "lr_schedule", tuple(factors))
             run = self.run([*now.changes, replace(change, value=(*factors, 1.0))])
-        # A norm's small share of every move is no schedule; nor is it a number that people write.
+        # Equal implausible factors come from a norm (such as clipping), not from a schedule.
         alike = max(factors) - min(factors) <= ALIKE * abs(factors[0])
         return [change] if not alike or all(map(written, factors)) else []

@@ -1,4 +1,4 @@
-"""Other values of one setting of an operation."""
+"""Enumerate other values for one setting of an operation."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ from dualml.parity.causes.tables import (
 )
 from dualml.parity.models.operations import Operation
 
-#: Settings that are numbers from nought to one, whatever the operation.
+#: Settings that are numbers from 0 to 1 in every operation.
 PROBABILITIES = ("dropout_p", "label_smoothing")
-#: How many times as large a setting makes an axis at most.
+#: Largest factor by which a setting may extend an axis.
 MOST_TIMES = 8
 
 
 def settings(argument: str, old: Any, one: Operation, around: Around) -> list[Any]:
-    """Other values of one setting."""
+    """Return other values to try for a setting.
+
+    Args:
+        argument: name of the setting.
+        old: its current value.
+    """
     values: list[Any] = []
     if isinstance(old, bool):
         values = [not old]
-    elif argument == "stride" and old in (None, []):  # that of a window, by default
+    elif argument == "stride" and old in (None, []):  # the default is the window size
         values = [1, 2, 3]
     elif old is None:
         values = list(UNSET.get(argument, ()))
@@ -76,7 +81,7 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
             values += subsets(max([len(shape) for shape in one.outputs] + [1]) + 2)
     if probability(argument, one):
         values = [value for value in values if 0 <= value <= 1]
-    if argument in ("scale_factor", "repeats"):  # larger ones only take memory
+    if argument in ("scale_factor", "repeats"):  # larger ones only cost memory
         values = [v for v in values if not isinstance(v, int | float) or 0 < v <= MOST_TIMES]
     seen: list[Any] = []
     for value in values:
@@ -86,12 +91,12 @@ def settings(argument: str, old: Any, one: Operation, around: Around) -> list[An
 
 
 def probability(argument: str, one: Operation) -> bool:
-    """Whether a setting is a number from nought to one."""
+    """Whether a setting is a number from 0 to 1."""
     return argument in PROBABILITIES or (argument == "p" and "dropout" in one.name)
 
 
 def scales(around: Around) -> list[float]:
-    """Factors that people forget: of the lengths of axes and of what the other side used."""
+    """Return factors that people forget, from axis lengths and from numbers the other side used."""
     values = [0.5, 2.0, -1.0, *around.numbers]
     values += [1 / n for n in around.numbers if n and abs(n) < 1e6]
     for n in around.sizes:
@@ -100,12 +105,12 @@ def scales(around: Around) -> list[float]:
 
 
 def subsets(rank: int) -> list[list[int]]:
-    """Axes that could be reduced together."""
+    """Return sets of up to three axes that could be reduced together."""
     return [list(axes) for n in (1, 2, 3) for axes in combinations(range(min(rank, 5)), n)]
 
 
 def lists(argument: str, old: list[int]) -> list[Any]:
-    """Other lists of whole numbers: another order, every element or one of them moved."""
+    """Return variants of a list of integers: reordered, shifted as a whole or in one element."""
     values: list[Any] = []
     if 1 < len(old) <= 5:
         values += [list(order) for order in permutations(old)]
@@ -123,7 +128,7 @@ def lists(argument: str, old: list[int]) -> list[Any]:
 
 
 def equations(old: str) -> list[str]:
-    """Einsum with the letters of one term in another order."""
+    """Return einsum equations with the letters of one term reordered."""
     terms, _, result = old.replace(" ", "").partition("->")
     parts = [*terms.split(","), result]
     values = []
@@ -138,9 +143,9 @@ def equations(old: str) -> list[str]:
 def together(
     name: str, attributes: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Settings that people change together: a convolution's padding follows its dilation.
+    """Yield settings that people change together, as (old values, new values).
 
-    Gives the old and the new values.
+    For example, a convolution's padding follows its dilation.
     """
     dilation, padding = attributes.get("dilation"), attributes.get("padding")
     if "conv" not in name or isinstance(padding, str) or not dilation or not padding:
@@ -153,4 +158,5 @@ def together(
 
 
 def first_of(value: Any) -> int:
+    """Return the value, or the first element of a sequence, as an integer."""
     return int(value[0] if isinstance(value, list | tuple) else value)

@@ -1,5 +1,7 @@
-"""What is tried where one side has parameters that the other has not: biases, and modules that one
-of them uses in several places."""
+"""Enumerate mutations for parameters that only one side has.
+
+These are biases, and modules that one side uses in several places.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from dualml.parity.causes.alteration import Alteration, Shape
 from dualml.parity.models.partners import Pairing, Tensor, changed, fit
 from dualml.parity.models.trace import Trace
 
-#: Modules that are tried in the place of one.
+#: Largest number of modules that are tried in place of one.
 MOST = 8
 
 
 def shared(a: Trace, pairing: Pairing) -> list[Alteration]:
-    """The second side uses one module where the first has several."""
+    """Return mutations that use one module of the first side in place of several."""
     alone = {one.name: one.shape for one in a.tensors if one.name in pairing.alone[0]}
     paired = {one.name: one.shape for one in a.tensors if one.name not in alone}
     choices: dict[str, list[str]] = {}
@@ -25,7 +27,7 @@ def shared(a: Trace, pairing: Pairing) -> list[Alteration]:
         if any(f"{name}.".startswith(f"{place}.") for place in choices):
             continue
         parts = name.split(".")
-        # The largest module of which nothing has a partner.
+        # The largest module without any paired parameter.
         for depth in range(1, len(parts)):
             place = ".".join(parts[:depth])
             if below(place, paired):
@@ -45,13 +47,13 @@ def shared(a: Trace, pairing: Pairing) -> list[Alteration]:
 
 
 def below(place: str, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """What a module holds, by the names inside of it."""
+    """Return the shapes of a module's parameters, by their names within the module."""
     start = f"{place}."
     return {name[len(start) :]: shape for name, shape in shapes.items() if name.startswith(start)}
 
 
 def siblings(place: str, shapes: Mapping[str, Shape]) -> list[str]:
-    """Other modules: those of the same parent first, then those as deep."""
+    """Return other modules: first those with the same parent, then those of the same depth."""
     depth, parent = place.count("."), place.rpartition(".")[0]
     modules = {name[:i] for name in shapes for i, sign in enumerate(name) if sign == "."}
     return sorted(
@@ -61,8 +63,10 @@ def siblings(place: str, shapes: Mapping[str, Shape]) -> list[str]:
 
 
 def biased(b: Trace, pairing: Pairing) -> tuple[list[Alteration], dict[str, NDArray[Any]]]:
-    """The second side has biases where the first has none; and what they begin with, by the names
-    that the first's would have."""
+    """Return mutations that add biases which only the second side has, and their initial values.
+
+    The values are keyed by the names that the first side's biases would have.
+    """
     start, values = b.initial(), dict[str, NDArray[Any]]()
     weights = {
         pair.b.rpartition(".")[0]: pair.a for pair in pairing.pairs if pair.a.endswith(".weight")
@@ -79,8 +83,10 @@ def biased(b: Trace, pairing: Pairing) -> tuple[list[Alteration], dict[str, NDAr
 
 
 def without(a: Trace, pairing: Pairing) -> list[Alteration]:
-    """The first side has parameters, such as biases, where the second has none: neutral ones in
-    all calls of a function that take them."""
+    """Return mutations that neutralize parameters which only the first side has, such as biases.
+
+    Each covers all calls of one function that take them.
+    """
     alone = {f"parameter:{name}" for name in pairing.alone[0]}
     sites: dict[tuple[str, int], list[int]] = {}
     for one in a.operations:
@@ -96,8 +102,13 @@ def without(a: Trace, pairing: Pairing) -> list[Alteration]:
 def untied(
     places: Mapping[str, Mapping[str, Shape]], b: Trace, pairing: Pairing
 ) -> tuple[list[Alteration], dict[str, NDArray[Any]]]:
-    """The first side uses one module or parameter in several places, the second has several; and
-    what the second's begin with, by the first's names."""
+    """Return mutations that split modules which the first side shares and the second does not.
+
+    Also return the initial values of the new parameters, by the first side's names.
+
+    Args:
+        places: alias of a shared module or parameter → the parameters below it, with their shapes.
+    """
     alone = [one for one in b.tensors if one.name in pairing.alone[1]]
     start, values, found = b.initial(), dict[str, NDArray[Any]](), list[str]()
     for place, below in places.items():

@@ -1,9 +1,11 @@
-"""Parts of a model that stand elsewhere: a norm behind the block in place of before it, two
-modules in the other order, a block done once more, a rotation of the values, too.
+"""Enumerate mutations that move whole parts of a model.
 
-A *span* is a run of calls with one way in and one way out: from a value, by some or all of the
-calls that take it, to the only value that is taken further. Other values may enter (a mask, the
-residual).
+Examples: a norm after the block instead of before it, two modules swapped, a block repeated, a
+rotation that is also applied to the values.
+
+A *span* is a sequence of calls with one entry and one exit: from a value, through some or all of
+the calls that take it, to the only value that is used further. Other values may enter, for example
+a mask or the residual.
 """
 
 from __future__ import annotations
@@ -17,30 +19,31 @@ from dualml.parity.causes.alteration import Alteration, Shape
 from dualml.parity.causes.tables import ACTIVATIONS, SAME, UNARY
 from dualml.parity.models.operations import Operation, name_of, number_of
 
-#: Calls of a span at most; how far before a place spans begin; spans of a place at most.
+#: Largest number of calls of a span; how far before a place spans may begin; spans per place.
 LONGEST, BACK, MOST = 60, 40, 300
-#: So many modules are named.
+#: Largest number of modules that a label names.
 NAMED = 3
-#: Calls of a formula at most, and what they are.
+#: Largest number of calls of a formula, and the functions allowed in it.
 FORMULA = 5
 ELEMENTWISE = UNARY | {"add", "sub", "rsub", "mul", "div", "rdiv", "clamp", "clip", "exp", "pow",
                        "relu6", "erf", "minimum", "maximum", "reciprocal", "neg"}  # fmt: skip
-#: How many calls before a place two spans begin that stand in the other order.
+#: How many calls before a place two swapped spans may begin.
 DEPTH = 2
 
 
-#: A call, what goes in there (see `source`), and the spans that are made then.
+#: A call, the value that enters there (see `plan_source`), and the steps that are run.
 Plan = tuple[int, str, tuple[Any, ...]]
-#: The same, and the alteration without it.
+#: A plan, and the mutation without it.
 Row = tuple[int, str, tuple[Any, ...], Alteration]
 
 
 @dataclass(frozen=True)
 class Span:
-    """Calls from ``entry`` to ``exit``.
+    """A sequence of calls from the value ``entry`` to the value ``exit``.
 
     Attributes:
-        takers: the calls that take the entry inside of it; others may take it outside.
+        takers: the calls of the span that take the entry; others outside may take it, too.
+        calls: numbers of all calls of the span, in order.
     """
 
     entry: str
@@ -49,13 +52,15 @@ class Span:
     exit: str
 
     def plan(self) -> tuple[Any, ...]:
+        """Return the span as a tuple (entry, takers, calls, exit), for a mutation's value."""
         return self.entry, self.takers, self.calls, self.exit
 
 
 class Spans:
-    """The spans of one step's calls.
+    """A finder of spans among the calls of one step, and of mutations that move them.
 
     Args:
+        operations: the calls, in order.
         consumers: name of a value → the calls that take it.
         inputs: name of an input → its shape.
     """
@@ -83,7 +88,8 @@ class Spans:
                 self.modules[name] = (first, one.number)
 
     def alterations(self, site: Operation) -> Iterator[Alteration]:
-        """What could stand elsewhere around a call whose output is the first that is lost."""
+        """Yield mutations that move spans around a call whose output is the first unmatched
+        value."""
         given = [
             name
             for name in dict.fromkeys(site.inputs)
@@ -101,12 +107,15 @@ class Spans:
             every = self.everywhere(own)
             for plans in (every, (own,))[len(every) < 2 :]:
                 found = replace(change, value=plans).at(plan[0] for plan in plans)
-                if found not in self.seen:  # by another place
+                if found not in self.seen:  # found from another place before
                     self.seen.add(found)
                     yield found
 
     def before(self, given: Sequence[str]) -> list[str]:
-        """These values and what they were made of: a fresh norm gives what any other gives."""
+        """Return these values and the values they were computed from, up to `DEPTH` calls back.
+
+        A newly initialized norm gives the same output as any other, so a swap may begin earlier.
+        """
         names, front = dict.fromkeys(given), list(given)
         for _ in range(DEPTH):
             made = [self.operations[n] for name in front if (n := number_of(name)) is not None]
@@ -115,7 +124,7 @@ class Spans:
         return list(names)
 
     def exchanged(self, given: Sequence[str]) -> Iterator[Row]:
-        """Two spans that follow one another, in the other order."""
+        """Yield mutations that swap two consecutive spans."""
         for name in given:
             for one in self.of(name):
                 for other in self.of(one.exit, whole=True):
@@ -125,7 +134,8 @@ class Spans:
                         yield number_of(other.exit) or 0, name, steps, change
 
     def later(self, site: Operation, given: Sequence[str]) -> Iterator[Row]:
-        """Another operand that was not there yet: the call is made where its output is taken."""
+        """Yield mutations that make a call later, where its output is used, with an operand
+        computed by then."""
         out = site.names()[0]
         takers = sorted(self.consumers.get(out, ()))
         for name in given if takers else ():
@@ -139,7 +149,8 @@ class Spans:
                             yield taker, other, (step,), replace(change, argument=at)
 
     def otherwise(self, given: Sequence[str]) -> Iterator[Row]:
-        """A few calls on each number, and one function in their place: ``relu6(x + 3) / 6``."""
+        """Yield mutations that replace a short elementwise formula such as ``relu6(x + 3) / 6`` by
+        one function."""
         for name in given:
             for span in self.of(name):
                 names = {SAME.get(n, n) for n in (self.operations[c].name for c in span.calls)}
@@ -149,7 +160,7 @@ class Spans:
                         yield span.calls[-1], name, (function,), change
 
     def again(self, given: Sequence[str]) -> Iterator[Row]:
-        """A span that ends here, done once more."""
+        """Yield mutations that repeat a span which ends at one of these values."""
         for name in given:
             end = number_of(name) or 0
             starts = [
@@ -164,7 +175,7 @@ class Spans:
                         yield end, "", (span.plan(),), self.alteration("extra", self.label(span))
 
     def applied(self, site: Operation, given: Sequence[str]) -> Iterator[Row]:
-        """A span near the call is applied to another of its operands, too."""
+        """Yield mutations that also apply a nearby span to another operand of the call."""
         first = max(site.number - BACK, 0)
         starts = [n for one in self.operations[first : site.number] for n in one.names()]
         for start in reversed(starts):
@@ -182,10 +193,10 @@ class Spans:
                         yield site.number, name, (span.plan(),), change
 
     def of(self, name: str, whole: bool = False) -> list[Span]:
-        """Spans that begin at a value.
+        """Return the spans that begin at a value.
 
         Args:
-            whole: only those that hold all calls that take it.
+            whole: only those that contain all calls that take the value.
         """
         takers = tuple(dict.fromkeys(self.consumers.get(name, ())))
         groups = [takers]
@@ -196,7 +207,10 @@ class Spans:
         return [span for some in dict.fromkeys(groups) if some for span in self.grown(name, some)]
 
     def grown(self, name: str, takers: tuple[int, ...]) -> Iterator[Span]:
-        """Call by call: wherever one value alone is still to be taken, a span ends."""
+        """Yield the spans that begin with these calls, extended call by call.
+
+        A span ends wherever exactly one of its values is still to be used.
+        """
         left: dict[str, int] = {}
         calls: list[int] = []
         for number in range(takers[0], min(takers[0] + 4 * LONGEST, len(self.operations))):
@@ -215,7 +229,7 @@ class Spans:
                 yield Span(name, takers, tuple(calls), waiting[0])
 
     def computes(self, span: Span) -> bool:
-        """Whether it does more than to move elements."""
+        """Whether a span computes anything, as opposed to only moving elements."""
         shapes = {self.operations[n].name for n in span.calls}
         return not shapes <= {
             "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "contiguous",
@@ -223,10 +237,12 @@ class Spans:
         }  # fmt: skip
 
     def alteration(self, kind: str, label: str, old: str = "") -> Alteration:
+        """Return a mutation with the action ``spans`` and no plan yet."""
         return Alteration(kind, "spans", (), label, "", None, old)
 
     def label(self, span: Span) -> str:
-        """The modules that it holds whole, else its first and its last function."""
+        """Return the modules that a span contains completely, or else its first and last
+        function."""
         inside = [m for m, (first, last) in self.modules.items() if first >= span.calls[0]
                   and last <= span.calls[-1]]  # fmt: skip
         outermost = [m for m in inside if not any(m.startswith(f"{n}.") for n in inside)]
@@ -236,7 +252,8 @@ class Spans:
         return " … ".join(dict.fromkeys(ends))
 
     def everywhere(self, plan: Plan) -> tuple[Plan, ...]:
-        """The same in other instances of the module, too: the same lines, in the same order."""
+        """Return the plan at every instance of the module: the same source lines in the same
+        order."""
         site, source, steps = plan
         spans = [step for step in steps if is_span(step)]
         calls = [n for step in spans for n in step[2]]
@@ -265,22 +282,23 @@ class Spans:
         return tuple(plans)
 
     def taken(self, name: str, taker: int, by: int) -> str:
-        """What the same call takes there."""
+        """Return the input that the same call takes, ``by`` calls later."""
         return self.operations[taker + by].inputs[self.operations[taker].inputs.index(name)]
 
     def like(self, x: int, y: int) -> bool:
+        """Whether two calls have the same function, source line and number of inputs."""
         one, other = self.operations[x], self.operations[y]
         same = (one.name, one.place) == (other.name, other.place)
         return same and len(one.inputs) == len(other.inputs)
 
 
 def writes(name: str) -> bool:
-    """Whether a call writes into a tensor that others hold."""
+    """Whether a call modifies a tensor in place."""
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
 def moved(name: str, by: int) -> str:
-    """``op:12[1]`` so many calls later."""
+    """Return a value name shifted by a number of calls, such as ``op:15[1]`` for ``op:12[1]``."""
     number = number_of(name)
     return (
         name
@@ -290,12 +308,12 @@ def moved(name: str, by: int) -> str:
 
 
 def is_span(step: tuple[Any, ...]) -> bool:
-    """Whether a step is a `Span`'s plan, not a function's name with its numbers."""
+    """Whether a step of a plan is a span, as opposed to a function name with its numbers."""
     return len(step) == 4 and isinstance(step[2], tuple)
 
 
 def source(change: Alteration, number: int) -> str:
-    """What goes in at a call; empty for what the call itself gives."""
+    """Return the value that enters a plan at a call; empty for the output of the call itself."""
     return str(next(plan for plan in change.value if plan[0] == number)[1])
 
 
@@ -306,13 +324,14 @@ def through(
     run: Callable[[int, dict[str, Any]], Sequence[Any]],
     function: Callable[[Any, Any], Any],
 ) -> Any:
-    """What comes out when the steps of a plan are made one after the other.
+    """Run the steps of a plan one after the other, and return the result.
 
     Args:
-        number: the call at which it is done.
-        value: what goes in.
-        run: makes a call again with some of its inputs replaced, and gives its outputs.
-        function: a backend's function by its name, applied to a value.
+        change: the mutation that holds the plan.
+        number: the call at which it is run.
+        value: the value that enters.
+        run: repeats a call with some of its inputs replaced, and returns its outputs.
+        function: applies a backend's function, given by name, to a value.
     """
     for step in next(plan for plan in change.value if plan[0] == number)[2]:
         if not is_span(step):
@@ -328,7 +347,7 @@ def through(
 
 
 def calls_of(changes: Sequence[Alteration]) -> frozenset[int]:
-    """The calls that have to be kept, to be made again."""
+    """Return the calls whose inputs must be kept because the mutations repeat them."""
     return frozenset(
         call
         for change in changes
@@ -341,7 +360,7 @@ def calls_of(changes: Sequence[Alteration]) -> frozenset[int]:
 
 
 def within(operations: Sequence[Operation], changes: Sequence[Alteration]) -> frozenset[str]:
-    """Modules whose last call is made elsewhere."""
+    """Return the modules whose last call is moved elsewhere."""
     calls = calls_of([one for one in changes if one.kind in ("order", "operand")])
     last: dict[str, int] = {}
     for one in operations if calls else ():

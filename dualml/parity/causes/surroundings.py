@@ -1,4 +1,4 @@
-"""What is known beside an operation: numbers, operands and shapes, of both sides."""
+"""Collect the context of an operation: numbers, operands and shapes of both sides."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from dualml.parity.models.flow import Side
 from dualml.parity.models.operations import Operation, Place, number_of
 from dualml.parity.models.trace import Trace
 
-#: Calls that make the state of a step from that of the one before.
+#: Largest number of calls between two consecutive recurrent states.
 STATE = 3
-#: Slices no farther apart may belong together.
+#: Largest number of calls between two slices that belong together.
 SLICES = 4
 
 
 class Surroundings:
-    """What lies around the operations of the first side.
+    """A builder of the contexts of operations of the first side.
 
     Args:
         a: the trace of the first side.
-        names: of the second side's parameters → of the first side's.
+        names: the second side's parameter names → the first side's.
+        here, there: the operations of the first and of the second side.
     """
 
     def __init__(self, a: Trace, names: Mapping[str, str], here: Side, there: Side) -> None:
@@ -39,7 +40,7 @@ class Surroundings:
             for key, one in self.made.items()
         }
         slices = [one for one in here.operations if sliced(one)]
-        #: Two that follow one another, as of outputs and targets.
+        #: Two consecutive slices, for example of outputs and targets.
         self.unsliced = {
             y.number: x.number
             for x, y in pairwise(slices)
@@ -47,10 +48,10 @@ class Surroundings:
         }
 
     def of(self, site: Operation, others: Sequence[Operation]) -> Around:
-        """Around one operation.
+        """Return the context of one operation.
 
         Args:
-            others: operations of the other side near that place.
+            others: operations of the other side near this place.
         """
         numbers = [n for one in others for n in (*constants(one.attributes), *lone(one.inputs))]
         operands = [self.shared[name] for one in others for name in one.inputs
@@ -84,8 +85,11 @@ class Surroundings:
         )
 
     def earlier(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Inputs that were made of another value of their shape by several calls: the state of a
-        step before. Given as the positions of the inputs on the way back."""
+        """Yield inputs that several calls computed from a value of the same shape, as a recurrent
+        state.
+
+        Each comes with the path of input positions back to that value.
+        """
         made = self.here.operations
         for i, name in enumerate(site.inputs):
             front: list[tuple[str, tuple[int, ...]]] = [(name, ())]
@@ -102,14 +106,14 @@ class Surroundings:
                         yield i, way
 
     def lines(self, name: str) -> list[list[int]]:
-        """The calls that take a value, those of one line together."""
+        """Return the calls that take a value, grouped by source line."""
         lines: dict[Place | None, list[int]] = {}
         for number in dict.fromkeys(self.here.consumers.get(name, ())):
             lines.setdefault(self.here.operations[number].place, []).append(number)
         return list(lines.values())
 
     def added(self, site: Operation) -> Iterator[float]:
-        """Numbers that were added to its inputs before."""
+        """Yield the numbers that were added to a call's inputs before."""
         for name in site.inputs:
             one = self.made.get(name)
             if one is not None and SAME.get(one.name, one.name) == "add":
@@ -119,13 +123,14 @@ class Surroundings:
 
 
 def sliced(one: Operation) -> bool:
-    """Whether it takes a part of an axis."""
+    """Whether a call takes a slice of an axis."""
     index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
     parts = index if isinstance(index, list) else [index]
     return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
 
 
 def epsilons(operations: Iterable[Operation]) -> tuple[float, ...]:
+    """Return the distinct epsilons among the settings of these calls."""
     values = (
         value
         for one in operations
@@ -136,7 +141,10 @@ def epsilons(operations: Iterable[Operation]) -> tuple[float, ...]:
 
 
 def rates(one: Operation) -> list[float]:
-    """How much a Dropout drops: PyTorch says that, MindSpore's operator how much it keeps."""
+    """Return the drop probability of a Dropout call, as a list of at most one number.
+
+    PyTorch records the probability to drop, MindSpore's operator the probability to keep.
+    """
     if "dropout" not in one.name.lower():
         return []
     kept = one.attributes.get("keep_prob")
@@ -145,11 +153,12 @@ def rates(one: Operation) -> list[float]:
 
 
 def lone(inputs: Sequence[str]) -> list[float]:
-    """Numbers that were passed as tensors."""
+    """Return the numbers that were passed as tensors."""
     return [float(name.partition(":")[2]) for name in inputs if name.startswith("constant:")]
 
 
 def constants(attributes: Mapping[str, Any]) -> list[float]:
+    """Return all numbers among settings, also those inside lists."""
     numbers = []
     for value in attributes.values():
         for one in value if isinstance(value, list | tuple) else [value]:

@@ -1,4 +1,5 @@
-"""Parameters that one side does not train, and buffers that a model writes by itself."""
+"""Mutations of parameters that only one side trains, and outputs for buffers that a model
+writes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from dualml.parity.models.trace import Trace
 
 
 def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[str, str]) -> None:
-    """Buffers that differ after the first step are ends of its calls, too."""
+    """Add the values written to buffers that differ after the first step to the step's final
+    values."""
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:")
             for k, v in names.items()}  # fmt: skip
     for step, phase, name in now.comparison.outside:
@@ -33,7 +35,8 @@ def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[s
 
 
 def trained(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Alteration]:
-    """What the first side trains and the second does not, left alone; and the other way round."""
+    """Return mutations that freeze what only the first side trains, or train what only the second
+    does."""
     there = {t.name: t.trained for t in b.tensors}
     back = {v: k for k, v in names.items()}
     found: dict[bool, list[str]] = {True: [], False: []}

@@ -1,4 +1,4 @@
-"""Two values of a line that stand in each other's place: ``g * h + (1 - g) * x`` with x and h."""
+"""Enumerate swaps of two values within a line: ``g * h + (1 - g) * x`` with x and h exchanged."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from itertools import combinations, groupby
 from dualml.parity.causes.alteration import Alteration, Shape
 from dualml.parity.models.operations import Operation
 
-#: How many lines that follow one another are changed together.
+#: Largest number of consecutive lines that are changed together.
 LINES = 4
 
 
 @dataclass(frozen=True)
 class Line:
-    """Calls of one line that follow one another.
+    """Consecutive calls of one source line.
 
     Attributes:
-        given: values that come from elsewhere, in order; no parameters.
+        key: file, line number and module.
+        numbers: numbers of the calls.
+        given: values that enter from elsewhere, in order, without parameters.
     """
 
     key: tuple[str, int, str]
@@ -27,6 +29,7 @@ class Line:
 
 
 def lines(operations: Sequence[Operation]) -> list[Line]:
+    """Group consecutive calls by source line."""
     rows = []
     for key, calls in groupby(operations, key=where):
         group = list(calls)
@@ -42,16 +45,20 @@ def lines(operations: Sequence[Operation]) -> list[Line]:
 
 
 def where(one: Operation) -> tuple[str, int, str]:
-    """File, line, and which of the modules that share it."""
+    """Return file, line number and module of a call; the module separates modules that share the
+    line."""
     return ("", -1, "") if one.place is None else (one.place.file, one.place.line, one.module)
 
 
 def trades(number: int, known: Sequence[Line], shapes: Mapping[str, Shape]) -> Iterator[Alteration]:
-    """Pairs of values of the line of a call that change places: there, in lines that follow and
-    take both, and in all that these lines do anywhere.
+    """Yield mutations that swap two values of a call's line.
+
+    Each swap is tried on this line, on following lines that take both values, and on all other
+    executions of these lines.
 
     Args:
-        shapes: of values, by name.
+        known: all lines of the step.
+        shapes: shapes of values by name.
     """
     at = next((i for i, line in enumerate(known) if number in line.numbers), None)
     if at is None or number != known[at].numbers[0] or known[at].key[1] < 0:
@@ -84,7 +91,7 @@ def trades(number: int, known: Sequence[Line], shapes: Mapping[str, Shape]) -> I
 
 
 def traded(change: Alteration, number: int) -> tuple[str, str] | None:
-    """The two values that change places in a call."""
+    """Return the two values that a mutation swaps in a call; None if it leaves the call alone."""
     for first, last, x, y in change.value:
         if first <= number <= last:
             return str(x), str(y)

@@ -1,4 +1,4 @@
-"""Whole runs of a model under alterations, judged against the other side."""
+"""Run a model under mutations and compare the runs with the other side."""
 
 from __future__ import annotations
 
@@ -27,27 +27,32 @@ from dualml.parity.models.mapping import Asked, match
 from dualml.parity.models.pieces import in_same_pieces
 from dualml.parity.models.trace import Trace
 
-#: Alterations that are tried in whole runs, of those that the replay lets through.
+#: Largest number of mutations that are tried in whole runs after the replay.
 RUNS = 40
-#: The same for settings of an optimizer, which no replay can try.
+#: Largest number of optimizer mutations in whole runs, because no replay can try these.
 ALL_RUNS = 3000
-#: Seconds that whole runs have in any case, when the search before them took all of its time.
+#: Seconds for whole runs even if the search used up all of its time.
 LAST_S = 5.0
-#: After the first that makes the sides equal, or nearly, whole runs look so long for others.
+#: Seconds for finding other explanations after the first one.
 TIES_S = 2.0
-#: In any case whole runs go on for so long.
+#: Seconds that whole runs take at least, if there are further candidates.
 RUNS_S = 1.5
-#: The same where most of them are made by halves only, see `quick`.
+#: Seconds that whole runs take at least if most are cut short, see `prefilter`.
 QUICK_S = 20.0
 
 
 class Trials:
-    """Runs of one side again, which end in time.
+    """Repeated runs of one side under mutations, within a time budget.
 
     Args:
         a: the side that can be run again with ``explorer``.
-        fatal: alterations that ended the process of an earlier search, as `repr` writes them.
-        trying: is told each before it is tried in a whole run.
+        b: the other side.
+        fatal: mutations that killed the process of an earlier search, as `repr` writes them.
+        on_try: called with the `repr` of each mutation before it is tried in a whole run.
+        margin: how many times the measured rounding still counts as equal.
+        user_map: the user's map of parameters.
+        sides: names of the two sides.
+        budget: seconds.
     """
 
     def __init__(
@@ -75,10 +80,13 @@ class Trials:
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
     def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Run | None:
-        """None where the alteration cannot be done.
+        """Run the model under mutations, and compare the run with the other side.
 
         Args:
-            steps: how many are made; None for all.
+            steps: number of steps; None for all.
+
+        Returns:
+            The judged run; None if the mutation cannot be applied.
         """
         if changes:
             if (what := repr(changes[-1])) in self.fatal:
@@ -101,7 +109,7 @@ class Trials:
                 sides=self.sides,
                 structure=False,
             )
-        except UserError:  # no longer the same inputs, or other parameters
+        except UserError:  # inputs or parameters no longer match
             return None
         enough = False
         if comparison.reason == "both_nan" and (first := comparison.first) is not None:
@@ -111,17 +119,19 @@ class Trials:
         return Run(tuple(changes), trace, comparison, enough)
 
     def tried(self) -> None:
+        """Count one mutation that was tried in a replay."""
         self.result.tried[0] += 1
 
     @property
     def late(self) -> bool:
+        """Whether the time budget is used up."""
         return time.monotonic() > self.until
 
     def farther(self, now: Run, candidates: Sequence[Alteration], scoped: bool = True) -> list[Run]:
-        """Whole runs that carry the two sides farther together.
+        """Return whole runs in which one of the candidates improves agreement of the two sides.
 
         Args:
-            scoped: whether each alteration is tried in every scope.
+            scoped: whether each mutation is tried in every scope.
         """
         runs: list[Run] = []
         first = now.comparison.first

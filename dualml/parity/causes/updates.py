@@ -1,4 +1,4 @@
-"""What is tried where gradients agree and the update or a state does not."""
+"""Enumerate mutations for updates or states that differ although gradients agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dualml.parity.causes.settings import settings
 from dualml.parity.models.comparison import Comparison
 from dualml.parity.models.trace import Trace
 
-#: Settings of optimizers and the values that people use.
+#: Settings of optimizers and their common values.
 USUAL: Mapping[str, tuple[float, ...]] = {
     "beta1": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
     "beta2": (0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999),
@@ -27,7 +27,7 @@ USUAL: Mapping[str, tuple[float, ...]] = {
     "lr_decay": (0.0, 1e-3, 1e-2),
     "initial_accumulator_value": (0.0, 0.1, 1.0),
 }
-#: What people write in the lines of an optimizer.
+#: Common constants in the source of optimizers.
 NUMBERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 FORMS: Mapping[str, tuple[str, ...]] = {
     "adam": (
@@ -58,16 +58,16 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-#: Gradients changed before the update, and how far.
+#: Ways to limit gradients before the update, and common limits.
 LIMITS: Mapping[str, tuple[float, ...]] = {
     "norm": (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
     "each_norm": (0.1, 0.5, 1.0, 5.0),
     "clamp": (0.01, 0.1, 0.5, 1.0, 5.0),
 }
-#: A difference is tried as a multiple of the weights where no larger share of it is anything else,
-#: as rounding: whole runs decide.
+#: A difference is tried as a multiple of the weights if at most this share of it is not one; whole
+#: runs decide.
 UNEXPLAINED = 0.5
-#: Names of parameters; None is all of them.
+#: Names of parameters; None means all of them.
 Scope = tuple[str, ...] | None
 Moves = Mapping[str, tuple[Array, Array]]
 
@@ -79,8 +79,10 @@ def updates(
     groups: Sequence[Mapping[str, Any]],
     names: Mapping[str, str],
 ) -> list[Alteration]:
-    """Settings of the optimizer and forms of its rule, for all parameters and for some; and
-    settings of operations that keep a state."""
+    """Return mutations of the optimizer's settings and rule, for all parameters and for some.
+
+    Settings of operations that keep a state, such as batch norm, are included if a buffer differs.
+    """
     candidates: list[Alteration] = []
     first = comparison.first
     step = 1 if first is None else max(first.step, 1)
@@ -118,11 +120,13 @@ def updates(
 def alter(
     argument: str, value: Any, scope: Scope, old: Any = None, kind: str = "optimizer"
 ) -> Alteration:
+    """Return a mutation of the optimizer for the parameters in ``scope``; None: for all."""
     return Alteration(kind, "optimizer", (), str(old), argument, value, scope)
 
 
 def scopes(moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]) -> list[Scope]:
-    """Those that differ, all, vectors, matrices, and each group of the optimizer."""
+    """Return the sets of parameters to try: those that differ, all, vectors, matrices, optimizer
+    groups."""
     wrong = tuple(n for n in moves if n in outside)
     vectors = tuple(n for n, (x, _) in moves.items() if x.ndim < 2)
     matrices = tuple(n for n in moves if n not in vectors)
@@ -133,7 +137,10 @@ def scopes(moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]])
 
 
 def own_numbers(groups: Sequence[Mapping[str, Any]]) -> list[Alteration]:
-    """Numbers that a user's own class keeps beside its groups: a limit, a peak, a warm-up."""
+    """Return mutations of numbers that a user's optimizer class keeps beside its parameter groups.
+
+    Examples are a limit, a peak or a number of warm-up steps.
+    """
     candidates = []
     for name, value in (groups[0]["own"] if groups else {}).items():
         near = (2 * value, value / 2, value * 10, value / 10, -value, value + 1, value - 1)
@@ -143,7 +150,7 @@ def own_numbers(groups: Sequence[Mapping[str, Any]]) -> list[Alteration]:
 
 
 def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
-    """One number between all moves."""
+    """Return mutations by the one factor between all weight updates, if there is one."""
     chosen = [moves[n] for n in (scope or moves) if n in moves]
     ratios = [c for x, y in chosen if (c := ratio(x, y)) is not None]
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
@@ -160,10 +167,10 @@ def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
 def decays(
     a: Trace, b: Trace, group: Mapping[str, Any], names: Mapping[str, str]
 ) -> list[Alteration]:
-    """Another weight decay, made from what the first update differs by: a multiple of the weights.
+    """Return mutations to another weight decay, estimated from the first update.
 
-    It is what remains of p − lr·(g + λ·p) when g is the same; a later update has it in its state,
-    too.
+    In p − lr·(g + λ·p) with equal g the two sides differ by a multiple of the weights. Later
+    updates also have the decay in their state.
     """
     rate, old = group.get("lr"), group.get("weight_decay")
     if not isinstance(rate, int | float) or not isinstance(old, int | float) or not rate:
@@ -185,7 +192,7 @@ def decays(
 def in_group(
     group: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], scope: Scope
 ) -> list[Alteration]:
-    """Settings, flags and forms of the rule of one group."""
+    """Return mutations of the settings, flags and rule variants of one parameter group."""
     candidates = []
     for name, values in (*USUAL.items(), ("lr", ())):
         if name in group:
@@ -202,7 +209,8 @@ def in_group(
 
 
 def everywhere(a: Trace, b: Trace) -> list[Alteration]:
-    """A constant of the first side replaced by one of the second wherever it stands."""
+    """Return mutations that replace a constant of the first side, wherever it occurs, by one of the
+    second."""
     ours, theirs = (
         {
             v
@@ -221,10 +229,12 @@ def everywhere(a: Trace, b: Trace) -> list[Alteration]:
 
 
 def buffers(a: Trace, b: Trace, buffer: str) -> list[Alteration]:
-    """Settings of the operations that keep a state: how fast it moves; those of the first buffer
-    that is wrong before others."""
+    """Return mutations of settings that control how fast operations update their state.
+
+    Operations that own the first differing buffer come first.
+    """
     theirs = {v for one in b.operations for v in one.attributes.values() if isinstance(v, float)}
-    numbers = sorted({*theirs, *(1 - v for v in theirs)})  # of the old value, or of the new one
+    numbers = sorted({*theirs, *(1 - v for v in theirs)})  # factor of the old or new value
     around = Around(tuple(numbers), (), {}, {}, ())
     keeping = [one for one in a.operations if {"momentum", "use_input_stats"} & set(one.attributes)]
     keeping.sort(key=lambda one: not buffer.startswith(f"buffer/{one.module}."))

@@ -1,4 +1,4 @@
-"""What is passed to a comparison of models: arrays, losses, optimizers, partners; checked."""
+"""Check and convert the arguments of a model comparison: arrays, losses, optimizers, the map."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ LOSSES = ("cross_entropy", "mse", "probe", "none")
 
 
 def check_margin(margin: float) -> None:
+    """Raise `UserError` unless the margin is a finite number above 0."""
     if not 0 < margin < math.inf:
         raise UserError(f"margin must be a finite number above 0; received {margin}")
 
 
 def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
+    """Return the inputs as a list of arrays, in the order of ``forward``'s arguments.
+
+    Args:
+        what: name of the argument in error messages.
+    """
     if isinstance(inputs, Mapping):
         raise UserError(f"{what} must be arrays in the order of forward's arguments; not a dict")
     # A list of numbers, or of lists of them, is one array.
@@ -38,7 +44,11 @@ def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
 
 
 def numbers(value: Any, what: str) -> NDArray[Any]:
-    """A NumPy array of float32, int64 or bool."""
+    """Convert a value to a NumPy array of float32, int64 or bool.
+
+    Args:
+        what: name of the argument in error messages.
+    """
     if not isinstance(value, np.ndarray | list | tuple | int | float | np.generic):
         kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
         kind = kind.removeprefix("builtins.")
@@ -54,7 +64,7 @@ def numbers(value: Any, what: str) -> NDArray[Any]:
 
 
 def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
-    """For each side a name or a subject."""
+    """Return the loss of each side: a name, or the import spec of a function."""
     if loss is None or isinstance(loss, str):
         word = loss or "probe"
         if word not in LOSSES:
@@ -69,6 +79,7 @@ def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
 
 
 def optimizers(optimizer: Any) -> list[Any]:
+    """Return the optimizer of each side: an update rule, the import spec of a function, or None."""
     if optimizer is None:
         return [None, None]
     if isinstance(optimizer, Mapping):
@@ -83,6 +94,12 @@ def optimizers(optimizer: Any) -> list[Any]:
 
 
 def pair_of(pair: Any, what: str, of: str) -> list[Any]:
+    """Return the import specs of a pair of functions.
+
+    Args:
+        what: name of the argument in error messages.
+        arguments: the arguments of the functions, for error messages.
+    """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise UserError(
             f"{what} must be a pair of functions {of}, PyTorch's first; "
@@ -92,4 +109,5 @@ def pair_of(pair: Any, what: str, of: str) -> list[Any]:
 
 
 def given(asked: Asked | None) -> dict[str, Any]:
+    """Return the user's map of parameters as JSON."""
     return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -1,4 +1,5 @@
-"""What an object remembers in plain Python: the counters and schedules of users' own optimizers."""
+"""Capture and restore the plain Python state of an object, such as counters of a user's
+optimizer."""
 
 from __future__ import annotations
 
@@ -6,28 +7,29 @@ import copy
 from collections.abc import Callable, MutableMapping, MutableSequence
 from typing import Any
 
-#: How far objects inside objects are followed.
+#: Depth to which nested objects are followed.
 DEPTH = 4
-#: Of torch's optimizers, what a state dict holds.
+#: Attributes of torch optimizers that a state dict contains.
 KNOWN = ("state", "param_groups")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-#: A place and what stood there.
+#: (container, name, value): a place, and the value that it held.
 Kept = tuple[Any, Any, Any]
-#: In the place of a name: the value is the names that there were.
+#: Used as the name: the value is the set of attribute names that existed.
 NAMES = object()
 
 
 def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]) -> list[Kept]:
-    """Places inside of an object with copies of their plain values.
+    """Return copies of the plain values inside an object, each with its place.
 
     Args:
-        tensor: a copy of a tensor, or None for what is no tensor.
-        skip: what is kept by other means: parameters, modules.
+        tensor: returns a copy of a tensor, or None for anything else.
+        skip: whether a value is saved by other means, such as parameters and modules.
     """
     kept: list[Kept] = []
     seen: set[int] = set()
 
     def visit(value: Any, depth: int) -> None:
+        """Save the plain values inside a value, and follow the objects inside."""
         if id(value) in seen or depth > DEPTH or skip(value):
             return
         seen.add(id(value))
@@ -54,7 +56,7 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
                 kept.append((value, name, same))
             else:
                 if isinstance(one, MutableMapping | MutableSequence):
-                    kept.append((value, name, one))  # another may be put in its place
+                    kept.append((value, name, one))  # the step may replace it by another
                 visit(one, depth + 1)
 
     visit(owner, 0)
@@ -62,11 +64,11 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
 
 
 def remind(kept: list[Kept], tensor: Callable[[Any], Any]) -> None:
-    """Put everything back."""
+    """Put all captured values back in place."""
     for place, name, value in kept:
         if name is NAMES:
             for new in [one for one in place if one not in value]:
-                # What is counted in a class stands in the object from its first change on.
+                # A counter of the class becomes an attribute of the object when it changes.
                 if isinstance(place[new], PLAIN):
                     del place[new]
         elif name is None and isinstance(place, MutableMapping):

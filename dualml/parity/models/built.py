@@ -1,4 +1,5 @@
-"""Where the layers of a model were built: a wrong setting stands there, not at the call."""
+"""Record where the layers of a model were built, because a wrong setting stands there, not at the
+call."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from dualml.parity.models.operations import Place, snippet
 
 @contextlib.contextmanager
 def built(base: Any, skip: Sequence[str]) -> Iterator[dict[int, Place]]:
-    """Inside, every layer of the framework's own is noted: its ``id`` → the user's line.
+    """Record the source line that builds each of the framework's layers within the context.
+
+    Yields a mapping from the ``id`` of a layer to the user's line.
 
     Args:
-        base: the framework's class of all layers.
+        base: the framework's base class of all layers.
         skip: folders of packages whose lines are not the user's.
     """
     original, framework = base.__init__, base.__module__.partition(".")[0]
@@ -42,9 +45,9 @@ def built(base: Any, skip: Sequence[str]) -> Iterator[dict[int, Place]]:
 
 
 def by_name(places: Mapping[int, Place], modules: Mapping[int, str]) -> dict[str, Place]:
-    """Name of a module → where it was built.
+    """Map the name of each module to the line that built it.
 
     Args:
-        modules: ``id`` → name.
+        modules: ``id`` of a module → its name.
     """
     return {name: places[number] for number, name in modules.items() if number in places}

@@ -1,4 +1,4 @@
-"""Random numbers that both sides of a comparison draw from one source."""
+"""A source of random numbers that both sides of a comparison share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 
 class Chance:
-    """Uniform numbers in [0, 1): the k-th draw of n numbers in a step is the same on both sides,
-    in the order of the elements.
+    """Random numbers that are the same on both sides: the k-th draw of n numbers in a step.
 
-    Each size has draws of its own, so that a call that only one side makes (or makes with
-    probability zero) does not change the numbers of others. Every step draws the same numbers.
+    Each size has its own stream, so a call that only one side makes (or makes with probability
+    zero) does not change the numbers of others. Every step draws the same numbers.
     """
 
     def __init__(self, seed: int) -> None:
@@ -21,11 +20,12 @@ class Chance:
         self.drawn: Counter[int] = Counter()
 
     def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return uniform float32 numbers in [0, 1) of the given shape."""
         size = int(np.prod(shape, dtype=np.int64))
         self.drawn[size] += 1
         generator = np.random.default_rng([self.seed, size, self.drawn[size]])
         return generator.random(size, np.float32).reshape(shape)
 
     def kept(self, shape: tuple[int, ...], p: float) -> NDArray[np.float32]:
-        """One where an element stays, zero with probability ``p``."""
+        """Return a float32 Dropout mask: 1 where an element is kept, 0 with probability ``p``."""
         return (self.uniform(shape) >= p).astype(np.float32)

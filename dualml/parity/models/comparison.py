@@ -1,4 +1,4 @@
-"""What a comparison found: for scripts, for people in two languages, and as JSON."""
+"""The result of a model comparison: for scripts, for people in two languages, and as JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from dualml.parity.models.say import about, counted, explained, place
 from dualml.parity.models.words import Language, text
 
-#: Notes that come first: what was raised, and what the catalogue says of it.
+#: Keys of notes that come first: the error, and its catalogue entry.
 ERROR = ("raised", "entry")
 
 
 @dataclass(frozen=True)
 class First:
-    """The first place where two sides part by more than rounding explains.
+    """The first place where two sides differ by more than rounding explains.
 
     Attributes:
         step: from 1; 0 is before the first update.
@@ -25,10 +25,11 @@ class First:
         tensor, other: the array's names on the two sides.
         kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained`` or ``raised``.
         distance, envelope: relative, see `dualml.distance`.
+        shapes: shapes of the two arrays; None if there is none.
         elements: those that differ most: ``{"index": […], side: value, side: value}``.
-        side: the one that has the NaN, that raised, or that does not train.
-        outside: where the margin itself is passed, ``{"phase", "tensor", "ratio"}``, if only later:
-            a small error begins at one layer and leaves the margin at another.
+        side: the side that has the NaN, that raised, or that does not train.
+        outside: where the margin itself is exceeded, ``{"phase", "tensor", "ratio"}``, if only
+            later: a small error begins at one layer and exceeds the margin at another.
     """
 
     step: int
@@ -48,7 +49,7 @@ class First:
 
 @dataclass(frozen=True)
 class Note:
-    """Something to know beside the verdict: a key of the words, and its values."""
+    """A remark beside the verdict: a message key, and the values for the message."""
 
     key: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -60,26 +61,28 @@ class Comparison:
 
     Attributes:
         verdict: ``equal``, ``different`` or ``not comparable``.
-        reason: one word why.
-        sides: what the two are called.
-        margin: how many times the measured rounding is still equal.
-        tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³: no draws were made).
-        steps: that were compared.
-        mapping: each parameter's names, how they were found, and what the arrays need.
+        reason: the reason in one word.
+        sides: names of the two sides.
+        margin: how many times the measured rounding still counts as equal.
+        tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³, if no draws were made).
+        steps: number of steps compared.
+        mapping: for each parameter its two names, how they were paired, and how the array is
+            converted.
         environment: side → its versions and device.
-        first: where the two part, if they do.
-        notes: what to know beside the verdict.
-        phases: phase → the array that lies farthest outside of its rounding there.
-        reach: how far both sides go together: arrays before the first outside, operations before
-            the first that is not shared.
-        lost: how many values of the second side the first does not compute.
-        explanation: what explains a difference, see `dualml.parity.causes.explainer`.
-        distances: of every array that was judged, by step, phase and name; relative, see
+        first: the first divergence; None if there is none.
+        notes: remarks beside the verdict.
+        phases: phase → the array with the largest ratio to its rounding.
+        reach: how far both sides agree: number of arrays before the first outside, number of
+            operations before the first that is not shared.
+        lost: number of values of the second side that the first does not compute.
+        explanation: causes of the difference, see `dualml.parity.causes.explainer`; None if not
+            searched.
+        distances: (step, phase, name) → relative distance of every judged array, see
             `dualml.distance`.
-        outside: those beyond the margin.
+        outside: the arrays beyond the margin.
     """
 
-    #: Of nothing that users give: `dualml.parity.compare` makes it.
+    #: Empty, because users do not construct it: `dualml.parity.compare` returns it.
     __signature__ = Signature()
 
     verdict: str
@@ -104,12 +107,12 @@ class Comparison:
         return f"<Comparison: {self.verdict}{first}>"
 
     def _repr_markdown_(self) -> str:
-        """What a notebook shows."""
+        """Return the Markdown text that a notebook displays."""
         return self.paragraph()
 
     @property
     def equal(self) -> bool:
-        """Whether the verdict is that."""
+        """Whether the verdict is ``equal``."""
         return self.verdict == "equal"
 
     @property
@@ -118,7 +121,7 @@ class Comparison:
         return max((float(p["ratio"]) for p in self.phases.values()), default=0.0)
 
     def describe(self) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
+        """Return the whole result as JSON."""
         return {
             "verdict": self.verdict,
             "reason": self.reason,
@@ -137,10 +140,11 @@ class Comparison:
         }
 
     def paragraph(self, lang: Language = "en") -> str:
-        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
         a, b = self.sides
 
         def notes(of_an_error: bool) -> list[str]:
+            """Return the notes about an error, or all other notes."""
             return [text(lang, f"note.{note.key}", **note.values) for note in self.notes
                     if (note.key in ERROR) == of_an_error]  # fmt: skip
 
@@ -152,7 +156,7 @@ class Comparison:
             steps, margin = counted(lang, "steps", self.steps), f"{self.margin:g}"
             sentences.append(text(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
                              margin=margin, steps=steps))  # fmt: skip
-        elif self.reason != "both_raised":  # what they raised says it
+        elif self.reason != "both_raised":  # the errors themselves are reported
             sentences.append(text(lang, f"reason.{self.reason}"))
         sentences[1:1] = notes(True)
         sentences += notes(False)
@@ -161,7 +165,7 @@ class Comparison:
         return (" " if lang == "en" else "").join(sentences)
 
     def _where(self, first: First, lang: Language) -> list[str]:
-        """The first divergence: place, numbers, elements, a usual reason."""
+        """Describe the first divergence: place, numbers, elements, and causes if they are known."""
         a, b = self.sides
         layer = first.layer or first.tensor
         shown = f"{layer} ({first.type})" if first.type else layer
@@ -194,7 +198,7 @@ class Comparison:
         return sentences
 
     def _causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
-        """The first operations that differ, and what explains them."""
+        """Describe the first operations that differ, and the causes that explain them."""
         first = next(iter(explanation["causes"]), explanation)
         places = [place(lang, side, first[key])
                   for side, key in zip(self.sides, ("place", "other"), strict=True)]  # fmt: skip

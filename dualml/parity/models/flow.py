@@ -1,9 +1,9 @@
-"""Which values two sides share, and where they stop sharing them.
+"""Match the values that two models compute, and find where they stop matching.
 
-Values are matched by their numbers, not by names: an output of one side is *shared* when the other
-side computed the same numbers anywhere, in this shape, another one, or with its axes in another
-order. What one side computes inside of a fused kernel has no partner and needs none: only a value
-that is not shared and leads to the end of the step without passing a shared one is *lost*.
+Values are matched by their numbers, not by names. An output of one side is *shared* if the other
+side computed the same numbers anywhere, in this shape, another shape, or with its axes in another
+order. A value inside a fused kernel has no partner and needs none: a value is *unmatched* only if
+it is not shared and affects the result of the step without passing through a shared one.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from dualml.parity.models.trace import OUTPUT, Trace
 from dualml.parity.pairs import FLOOR
 
 Array = NDArray[Any]
-#: Arrays of so many axes are tried in every order of their axes.
+#: Arrays of up to this many axes are compared in every order of their axes.
 AXES = 5
-#: Numbers that lie farther apart are not known as the same, whatever rounding does to them.
+#: Arrays at a larger relative distance never match, whatever their rounding.
 FARTHEST = 1e-3
-#: Scores below it are masked: minus infinity and the large numbers that stand for it are one.
+#: Scores at or below it are masked; minus infinity and large negative numbers count as equal.
 MASKED = -1e4
 
 
 @dataclass
 class Values:
-    """Named arrays that can be asked for numbers.
+    """An index of named arrays that finds an array by its numbers.
 
     Attributes:
-        widths: name → how far rounding moves it, relative.
-        by_size: number of elements → norm, sum, position and name of each array, by norm.
-        widest: number of elements → the largest of the widths there.
+        widths: name → relative distance that rounding may move the array.
+        by_size: number of elements → (norm, sum, position, name) of each array, sorted by norm.
+        max_width: number of elements → the largest width among these arrays.
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -52,6 +52,7 @@ class Values:
     widest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, name: str, array: Array) -> None:
+        """Add an array to the index; arrays without numbers are ignored."""
         if array.dtype.kind not in "fiub" or not array.size:
             return
         array = masked(array)
@@ -60,17 +61,17 @@ class Values:
         self.widest[array.size] = max(self.widest[array.size], self.widths.get(name, 0.0))
 
     def find(self, array: Array, tolerance: float) -> str | None:
-        """The name of an array with these numbers; of several the last.
+        """Return the name of the last array with these numbers; None if there is none.
 
         Args:
-            tolerance: relative, as of `dualml.distance`; of each the larger of this and
-                its own counts.
+            tolerance: relative, see `dualml.distance`; the larger of this and the array's own width
+                counts.
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:
             return None
         array, rows = masked(array), self.by_size[array.size]
         size, total = norms(array)
-        # Norms are no farther apart than the arrays themselves.
+        # Norms differ by no more than the arrays themselves.
         most = max(tolerance, self.widest[array.size])
         low = bisect_left(rows, (size - most * size,))
         high = len(rows) if most >= 1 else bisect_left(rows, (size / (1 - most) + TINY,))
@@ -89,7 +90,7 @@ class Values:
 
 
 def masked(array: Array) -> Array:
-    """With minus infinity for what masks some of the scores away."""
+    """Replace the large negative scores that mask others by minus infinity."""
     if array.dtype.kind != "f" or not array.min(initial=0.0) <= MASKED:
         return array
     low = array <= MASKED
@@ -97,7 +98,8 @@ def masked(array: Array) -> Array:
 
 
 def norms(array: Array) -> tuple[float, float]:
-    """Euclidean norm and sum of sizes, both the same for any order of the elements."""
+    """Return the Euclidean norm and the sum of absolute values; neither depends on element
+    order."""
     values = np.abs(array.ravel().astype(np.float64))
     square = float(values @ values)
     if not isfinite(square):  # masks hold infinities
@@ -107,9 +109,9 @@ def norms(array: Array) -> tuple[float, float]:
 
 
 def alike(a: Array, b: Array, tolerance: float) -> bool:
-    """The same numbers, whatever the shape or the order of the axes.
+    """Whether two arrays hold the same numbers, in any shape and any order of axes.
 
-    Indices and masks are often symmetric: they have to be the same as they stand.
+    Indices and masks must match without reordering, because they are often symmetric.
     """
     flat = a.ravel()
     if gap(flat, b.ravel()) <= tolerance:
@@ -128,13 +130,16 @@ def alike(a: Array, b: Array, tolerance: float) -> bool:
 
 @dataclass
 class Side:
-    """The operations of one side and what became of their values.
+    """The operations of one side, with their values and matches.
 
     Attributes:
-        ends: names of the values that leave the step: outputs, loss.
+        operations: the calls of the first step, in order.
+        arrays: name of a value → array.
+        final_values: names of the values that leave the step: outputs and loss.
         shared: name of a value → its partner on the other side.
-        values: what can be asked for numbers: outputs, inputs, parameters.
-        tables: names of numbers that nothing computes and no optimizer changes.
+        values: index of outputs, inputs and parameters.
+        tables: names of arrays that nothing computes and no optimizer changes.
+        consumers: name of a value → the calls that take it.
     """
 
     operations: Sequence[Operation]
@@ -151,10 +156,11 @@ class Side:
                 self.consumers[name].append(operation.number)
 
     def lost(self) -> set[str]:
-        """Values that are not shared and reach an end without passing a shared one."""
+        """Return the values that are not shared and reach a final value without passing a shared
+        one."""
         lost: set[str] = set()
         leads: dict[int, bool] = {}
-        # Who takes a value of unknown origin may have it from anything before.
+        # A call that takes a value of unknown origin may depend on anything before.
         last = max((x.number for x in self.operations if any(map(unknown, x.inputs))), default=-1)
         for operation in reversed(self.operations):
             leads[operation.number] = False
@@ -172,8 +178,11 @@ class Side:
         return lost
 
     def origins(self, lost: set[str]) -> list[Operation]:
-        """Operations whose outputs are lost and whose inputs are not; last those that compute with
-        constants alone, which the two sides may hold in other forms (angles, sines, pairs)."""
+        """Return the operations whose outputs are unmatched and whose inputs are not.
+
+        Those that compute with constants alone come last, because the two sides may store constants
+        in different forms (angles, sines, pairs).
+        """
         fixed = self.fixed()
         moving = lost - fixed
         return [
@@ -184,7 +193,7 @@ class Side:
         ]
 
     def fixed(self) -> set[str]:
-        """Values in which neither an input nor a parameter is."""
+        """Return the values that depend on no input and no parameter."""
         fixed: set[str] = set()
         for one in self.operations:
             if all(n in fixed or unknown(n) or n.startswith("constant:") for n in one.inputs):
@@ -193,7 +202,7 @@ class Side:
 
 
 def side_of(trace: Trace, margin: float) -> Side:
-    """The first step of a trace."""
+    """Return the operations and values of a trace's first step, not matched yet."""
     arrays = {
         n: a for n in trace.names("operation", 1) if (a := trace.get("operation", 1, n)) is not None
     }
@@ -204,7 +213,7 @@ def side_of(trace: Trace, margin: float) -> Side:
 
 
 def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
-    """The last operations that computed the outputs and the loss."""
+    """Return the last values that equal the model's outputs and the loss."""
     finals = [
         trace.get("forward", 1, name)
         for name in trace.names("forward", 1)
@@ -228,7 +237,8 @@ def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
 
 
 def values_of(trace: Trace, margin: float, names: Iterable[str] | None = None) -> Values:
-    """Values of the first step: all outputs, inputs and initial parameters, or those named."""
+    """Index the values of the first step: all outputs, inputs and initial parameters, or those
+    named."""
     widths = {
         n: min(margin * max(trace.width("operation", 1, n), FLOOR), FARTHEST)
         for n in trace.names("operation", 1)
@@ -245,7 +255,7 @@ def values_of(trace: Trace, margin: float, names: Iterable[str] | None = None) -
 
 
 def share(a: Trace, b: Trace, margin: float) -> tuple[Side, Side]:
-    """Both sides of the first step, with their shared values."""
+    """Match the values of both sides in the first step."""
     here, there = side_of(a, margin), side_of(b, margin)
     for side, other in ((here, there), (there, here)):
         for name, array in side.values.arrays.items():

@@ -1,4 +1,4 @@
-"""Distances between what two models computed, where infinite and missing numbers are allowed."""
+"""Distances between two models' results, which may contain infinities and NaNs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from numpy.typing import NDArray
 
 from dualml.distance import distance
 
-#: Below it float32 has fewer digits: a head of zeros moved by a unit in the last place gives such.
+#: Subnormal float32 numbers lie below; moving zero weights by one unit produces such numbers.
 TINY = float(np.finfo(np.float32).tiny)
 
 
 def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """`distance`, where the same infinity on both sides (a mask) is no difference."""
+    """Return the relative `distance`, treating equal infinities on both sides (masks) as no
+    difference.
+
+    Infinite for different shapes.
+    """
     if a.shape != b.shape:
         return float("inf")
     if a.dtype.kind == "b" or b.dtype.kind == "b":
@@ -30,14 +34,19 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def lost(array: NDArray[Any]) -> bool:
-    """Whether a NaN is in it."""
+    """Whether an array contains a NaN."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def farthest(
     a: NDArray[Any], b: NDArray[Any], sides: tuple[str, str] = ("a", "b"), count: int = 4
 ) -> list[dict[str, Any]]:
-    """The elements that differ most, with their index and both values; none of other shapes."""
+    """Return the elements that differ most, with index and both values; empty for different shapes.
+
+    Args:
+        sides: keys for the two values.
+        count: the largest number of elements.
+    """
     if a.shape != b.shape:
         return []
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,4 +1,4 @@
-"""Partners that were a guess: where only the guess was wrong, the models are not different."""
+"""Repair parameter pairs that were only guessed, if nothing else differs between the models."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ PREFIX = "parameter:"
 
 
 def better(found: Comparison, explanation: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Other partners with which the two sides are equal, if all that differs is which of several
-    parameters of one shape is which: gate and up, the queries' and the keys' matrix.
+    """Return other parameter pairs that make both sides equal, if only the guessed pairs were
+    wrong.
+
+    Typical cases are gate and up projections, or the matrices of queries and keys, of equal shape.
 
     Returns:
-        PyTorch's name → MindSpore's, of those whose partners change; None where an explanation
-        needs more than exchanges of parameters that were paired by their order alone.
+        PyTorch's name → MindSpore's name of the parameters whose partners change; None if the
+            explanation needs more than swaps of parameters that were paired by their order alone.
     """
     if explanation is None or not explanation["equal"] or not explanation["causes"]:
         return None
@@ -39,8 +41,8 @@ def better(found: Comparison, explanation: Mapping[str, Any] | None) -> dict[str
 
 
 def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
-    """Partners by the order in which both frameworks list them, where that of their use says
-    otherwise; empty where the two agree."""
+    """Return the pairs by listing order that differ from those by order of use; empty if none
+    does."""
     if not b.guesses:
         return {}
     ours, theirs = in_same_pieces(a, b)
@@ -48,7 +50,7 @@ def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
     used = match(*tensors, asked, roles=b.roles, guesses=b.guesses)
     try:
         by_list = match(*tensors, asked, roles=b.roles, guesses=b.listed)
-    except UserError:  # fewer find one
+    except UserError:  # listing order leaves parameters without a partner
         return {}
     known = {pair.a: pair.b for pair in used.pairs}
     other = {x.a: x.b for x in by_list.pairs if x.how == "order" and known.get(x.a) != x.b}
@@ -56,8 +58,10 @@ def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
 
 
 def turned(a: Trace, b: Trace, asked: Asked) -> dict[str, tuple[str, str]]:
-    """Square matrices the other way round, where others are stored so: their shape does not say
-    it. Not tables, of which rows are taken. Empty where none is."""
+    """Return square matrices to pair transposed, because other matrices of the model are stored so.
+
+    The shape of a square matrix does not tell. Lookup tables are excluded. Empty if there are none.
+    """
     ours, theirs = in_same_pieces(a, b)
     pairs = match(ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses).pairs
     shapes = {one.name: one.shape for one in ours.tensors}

@@ -1,5 +1,5 @@
-"""Two traces against the rounding that was measured: equal, different (and first where), or not
-comparable (and why)."""
+"""Judge two traces against measured rounding: equal, different (and where first), or not
+comparable."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def judge(
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × max(envelope, 2⁻²³).
-        asked: see `dualml.parity.models.mapping.match`.
-        structure: whether a parameter that only one side has is a difference by itself.
+        user_map: the user's map of parameters, see `dualml.parity.models.mapping.match_tensors`.
+        sides: names of the two sides.
+        structure: whether a parameter that only one side has counts as a difference.
 
     Raises:
         UserError: parameters without a partner, other inputs, other initial weights.
@@ -94,7 +95,7 @@ def judge(
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
     notes += [Note("entry", {"entry": one}) for one in (entries(pair) if raised else ())]
-    # A module may give its output in another shape where what leaves the step agrees.
+    # A module may return another shape as long as the results of the step agree.
     apart = {s.step for s in outside if s.hard and s.phase in ("parameters", "forward", "loss")}
     strays = [s for s in outside if s.hard or raised or s.step in apart]
     notes += [pair.layout(s) for s in outside if s not in strays]
@@ -132,7 +133,8 @@ def judge(
 
 
 def entries(pair: Both) -> list[str]:
-    """Of the catalogue, about what the side calls that raised, or builds there."""
+    """Return the names of catalogue entries about the line that raised, or the layer built
+    there."""
     failed = pair.a if pair.a.raised else pair.b
     where = pair.where_raised()
     built = failed.built.get(where.layer if failed is pair.a else where.other)
@@ -140,7 +142,8 @@ def entries(pair: Both) -> list[str]:
 
 
 def lacks_operator(raised: str) -> bool:
-    """Whether the device has no kernel for it: nothing that a port could have done otherwise."""
+    """Whether an error says that the device has no such kernel, which no change of the port can
+    fix."""
     return (
         re.search(
             r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"
@@ -153,12 +156,12 @@ def lacks_operator(raised: str) -> bool:
 
 
 def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:
-    """Where the distance that passes the margin at ``stray`` begins.
+    """Return the distance at which a divergence begins that exceeds the margin at ``stray``.
 
-    Of the spots right before it in its step those above a third of the margin: a wrong epsilon may
-    reach nine times the rounding in its own layer and eleven in the next. In the forward
-    pass of correct ports no array was seen above one and a half; a loss, one number that two
-    kernels round, was at 4.5, so it begins nothing.
+    It goes back over the directly preceding distances of the same step that exceed a third of the
+    margin: a wrong epsilon may reach nine times the rounding in its own layer and eleven in the
+    next. In forward passes of correct ports no array exceeded 1.5 times; a loss, a single number
+    that two kernels round, reached 4.5, so a divergence never begins at the loss.
     """
     if stray.kind != "value":
         return stray
@@ -169,7 +172,7 @@ def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:
 
 
 def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
-    """Raises: UserError where the two sides began or trained with something else."""
+    """Raise `UserError` if the two sides have other inputs or other initial weights."""
     same = "both must be trained on the same batches to be compared"
     for step, (xs, ys) in enumerate(zip(a.inputs, b.inputs, strict=False), 1):
         if len(xs) != len(ys):
@@ -199,7 +202,8 @@ def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> N
 
 
 def table(spots: Sequence[Spot]) -> dict[str, dict[str, Any]]:
-    """Phase → how many arrays, and the one that lies farthest outside of its rounding."""
+    """Return for each phase the number of arrays, and the array with the largest ratio to its
+    rounding."""
     rows = {}
     for phase in PHASES:
         of_phase = [s for s in spots if s.phase == phase]

@@ -1,12 +1,12 @@
-"""Which parameter of one model is which parameter of the other.
+"""Pair the parameters of two models.
 
-Pairs are found in this order, each way only where it leaves no choice: as the user says; what the
-two models do with them (`dualml.parity.models.roles`), where names alone do not pair all; equal
-names; equal names once both frameworks' words are one (``gamma`` → ``weight``); equal endings
-(``layers.0.weight`` and ``0.weight``); equal contents of a module that is called otherwise
+Pairs are found in this order, each rule only where it is unambiguous: the user's map; the role in
+the computation (`dualml.parity.models.graph_roles`), if names alone do not pair all; equal names;
+equal names after translating both frameworks' terms (``gamma`` → ``weight``); equal endings
+(``layers.0.weight`` and ``0.weight``); equal contents of a module with another name
 (``head.weight``, ``head.bias`` and ``fc.weight``, ``fc.bias``); and last, among equal shapes, the
-same order of their use, or of the lists. Within each way a shape may also be transposed (a matrix
-stored as (in, out)), have more axes of length one (MindSpore's Conv1d) or several axes in one.
+same order of use, or of listing. Under each rule a shape may also be transposed (a matrix stored as
+(in, out)), have additional axes of length one (MindSpore's Conv1d) or several axes merged into one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dualml.errors import UserError, nearest
 from dualml.parity.models.partners import Change, Pair, Pairing, Tensor, canonical, fit
 from dualml.parity.models.ways import Rest
 
-#: What a user may write for a partner.
+#: The user's map: name → partner, or (partner, "transpose").
 Asked = Mapping[str, "str | Sequence[str]"]
-#: Of torch's buffers: a counter that MindSpore does not keep.
+#: PyTorch buffers that MindSpore does not have.
 COUNTERS = ("num_batches_tracked",)
 #: Share of the trained parameters of the smaller model that must have partners.
 LEAST = 0.5
@@ -45,13 +45,14 @@ def match(
     """Pair the tensors of two models.
 
     Args:
-        roles: name in ``a`` → name in ``b``, of tensors with which the two do the same.
-        guesses: the same of tensors that are used in the same order.
-        asked: name in ``a`` → name in ``b``, or ``(name, "transpose")``; goes before everything.
+        user_map: name in ``a`` → name in ``b``, or ``(name, "transpose")``; takes precedence.
+        sides: names of the two sides, for error messages.
+        roles: name in ``a`` → name in ``b``, of tensors with the same role in the computation.
+        guesses: name in ``a`` → name in ``b``, of tensors that are used in the same order.
 
     Raises:
-        UserError: a name in ``asked`` that is not there or has another shape; trained parameters
-            left over, with their shapes and the nearest on the other side.
+        UserError: a name in ``user_map`` that does not exist or has another shape; trained
+            parameters left over, with their shapes and the nearest on the other side.
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
@@ -74,11 +75,11 @@ def match(
         rest.by_sequence()
     left = rest.left()
     trained = [[one for one in side if one.trained] for side in left]
-    # A difference of the models, as long as most of one of them has partners.
+    # Unpaired parameters are a difference, not an error, if most of one model has partners.
     paired = sum(one.trained for one in a if one.name in rest.pairs)
     fewest = paired + min(map(len, trained))
     pieces = [sum(one.size for one in side) for side in trained]
-    # The same numbers in other pieces: three matrices and one that holds all of them.
+    # Equal total sizes: probably the same numbers in other pieces, such as a fused matrix.
     if any(trained) and (paired < fewest * LEAST or pieces[0] == pieces[1]):
         raise UserError(leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
@@ -90,11 +91,15 @@ def match(
 
 
 def squares(pairs: list[Pair], a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Pair]:
-    """With square matrices transposed where all others under the same last name are: their shape
-    does not say it."""
+    """Transpose pairs of square matrices if all other matrices with the same last name are
+    transposed.
+
+    The shape of a square matrix does not tell whether it is.
+    """
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
 
     def last(name: str) -> str:
+        """Return the last part of a name, without digits."""
         return re.sub(r"\d+", "", name.rpartition(".")[2])
 
     ways = defaultdict(set)
@@ -114,7 +119,8 @@ def squares(pairs: list[Pair], a: Sequence[Tensor], b: Sequence[Tensor]) -> list
 
 
 def named(a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked | None = None) -> bool:
-    """Whether names alone pair everything that one side trains: then no other way is asked."""
+    """Whether names alone pair all trained parameters of one side, so that no other rule is
+    needed."""
     asked = asked or {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
@@ -130,8 +136,11 @@ def named(a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked | None = None) 
 def likeliest(
     one: Tensor, a: Sequence[Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any] | None:
-    """What to start a parameter with that only the second side has: a table that is tied on the
-    first side has the same shape. None if nothing has: it keeps what its own side gave it."""
+    """Return an initial value for a parameter that only the second side has.
+
+    This is a trained parameter of the same shape on the first side, where the two may be tied. None
+    if there is none, so that the parameter keeps its own value.
+    """
     if len(one.shape) < 2:
         return None
     return next((arrays[x.name] for x in a if x.trained and x.shape == one.shape), None)
@@ -140,6 +149,11 @@ def likeliest(
 def explicit(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked, sides: tuple[str, str]
 ) -> dict[str, Pair]:
+    """Return the pairs of the user's map, by name in ``a``.
+
+    Raises:
+        UserError: a name that does not exist, a name used twice, or shapes that do not fit.
+    """
     shapes = [{one.name: one.shape for one in side} for side in (a, b)]
     pairs: dict[str, Pair] = {}
     for name, partner in asked.items():
@@ -168,7 +182,8 @@ def leftovers(
     all_: tuple[Sequence[Tensor], Sequence[Tensor]],
     sides: tuple[str, str],
 ) -> str:
-    """Everything without a partner, with shapes, and what is nearest on the other side."""
+    """Describe all parameters without a partner, with their shapes and the nearest on the other
+    side."""
     parts = []
     for i, side in enumerate(sides):
         other = left[1 - i] or all_[1 - i]
@@ -187,7 +202,8 @@ def leftovers(
 
 
 def apart(x: Tensor, y: Tensor) -> tuple[float, int]:
-    """How unlike two shapes are: another number of axes first, then the ratio of their lengths."""
+    """Return a sort key for the distance of two shapes: number of axes first, then ratio of
+    lengths."""
     if len(x.shape) != len(y.shape):
         return 1e9, abs(len(x.shape) - len(y.shape))
     ways = (y.shape, y.shape[::-1])

@@ -1,9 +1,9 @@
-"""Operations: what a model computed, call by call, with the line of the source that asked for it.
+"""Operations: what a model computed, call by call, with the source line of each call.
 
-A backend watches its framework's dispatch (`dualml_torch.operations`, `dualml_ms.operations`) and
-tells a `Tape` every call; the tape numbers the calls, knows where each input came from, and keeps
-copies of the outputs. Modules do not matter here: two ports that cut the same computation
-differently share most of these values.
+A backend intercepts its framework's dispatch (`dualml_torch.operations`, `dualml_ms.operations`)
+and reports every call to a `Tape`. The tape numbers the calls, knows where each input came from,
+and keeps copies of the outputs. Modules do not matter here: two ports that divide the same
+computation differently share most of these values.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-#: What the arrays of one side may take: enough for a ResNet on small images.
+#: Memory limit for the arrays of one side: enough for a ResNet on small images.
 LIMIT_BYTES = 1 << 30
-#: Calls of one step; more are a loop that no reader follows.
+#: Limit for the calls of one step; more come from a loop that no reader follows.
 LIMIT_CALLS = 20_000
-#: Numbers of a table that no call has made (positions, indices, masks) and that is kept.
+#: Largest number of elements of a kept table (an array that no call computed, such as a mask).
 LIMIT_TABLE = 1 << 16
-#: Name of such a table.
+#: Prefix of the names of such tables.
 TABLE = "table:"
-#: An attribute with more numbers than this is data, not a setting.
+#: An attribute with more elements than this is data, not a setting.
 LIMIT_ITEMS = 16
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a user's source, and the text of the call on it."""
+    """A line of the user's source, with the text of the call on it."""
 
     file: str
     line: int
@@ -47,11 +47,12 @@ class Operation:
 
     Attributes:
         number: position among the calls of the step, from 0.
-        name: as the framework calls it: ``conv2d``, ``Conv2D``.
+        name: the framework's name: ``conv2d``, ``Conv2D``.
         inputs: where each tensor came from: ``op:12``, ``op:12[1]``, ``parameter:fc.weight``,
-            ``input:0``, ``table:7`` or ``?`` for what was not computed under watch.
-        attributes: everything else that was passed, by name where the framework has names.
+            ``input:0``, ``table:7``, or ``?`` if it was not computed while recording.
+        attributes: all other arguments, by name if the framework names them.
         outputs: shape of each output.
+        place: the user's line that made the call; None if unknown.
         module: dotted name of the innermost module that was running; empty for the model itself.
     """
 
@@ -64,15 +65,20 @@ class Operation:
     module: str = ""
 
     def names(self) -> list[str]:
-        """Names of its outputs among the arrays of a trace."""
+        """Return the names of its outputs among the arrays of a trace."""
         return [name_of(self.number, i) for i in range(len(self.outputs))]
 
     def describe(self) -> dict[str, Any]:
+        """Return the operation as JSON."""
         return asdict(self)
 
     @classmethod
     def restore(cls, row: Mapping[str, Any]) -> Operation:
-        """Raises: KeyError, TypeError or ValueError for anything but what `describe` gives."""
+        """Return the operation that `describe` returned as JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: anything else than what `describe` returns.
+        """
         place = row["place"]
         return cls(
             int(row["number"]),
@@ -88,23 +94,27 @@ class Operation:
 
 
 def name_of(number: int, output: int = 0) -> str:
-    """``op:12``, ``op:12[1]``."""
+    """Return the name of a call's output, such as ``op:12`` or ``op:12[1]``."""
     return f"op:{number}" + (f"[{output}]" if output else "")
 
 
 def number_of(name: str) -> int | None:
-    """The call that a name of `name_of` belongs to."""
+    """Return the number of the call whose output has this name; None for other values."""
     return int(name[3:].partition("[")[0]) if name.startswith("op:") else None
 
 
 @dataclass
 class Tape:
-    """The calls of one step.
+    """The recorded calls of one step.
 
     Attributes:
-        array: a copy of a tensor on the host.
+        array: copies a tensor to a NumPy array on the host.
         skip: folders of packages whose lines are not the user's.
         modules: ``id`` of a module → its name.
+        calls: the calls recorded so far.
+        arrays: name of a value → its copy.
+        parameters: name of a parameter or input → the key of its contents.
+        size: bytes of the copied outputs.
     """
 
     array: Callable[[Any], Array]
@@ -114,12 +124,12 @@ class Tape:
     arrays: dict[str, Array] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
     size: int = 0
-    # id of a tensor → its name, and the tensor: an id is free again when its tensor is gone.
+    # id of a tensor → its name, and the tensor itself, which keeps the id from being reused.
     sources: dict[int, tuple[str, Any]] = field(default_factory=dict)
     contents: dict[str, list[str]] = field(default_factory=dict)
 
     def known(self, tensor: Any, name: str) -> None:
-        """A parameter or an input, before the first call."""
+        """Register a parameter or an input before the first call."""
         value = self.array(tensor)
         self.sources[id(tensor)] = (name, tensor)
         self.contents.setdefault(content(value), []).append(name)
@@ -128,7 +138,8 @@ class Tape:
             self.arrays[name] = value
 
     def source(self, tensor: Any) -> str:
-        """Where a tensor came from: by identity, else by its bytes (a view, a slice)."""
+        """Return where a tensor came from: by identity, or else by equal contents (a view, a
+        slice)."""
         if (known := self.sources.get(id(tensor))) is not None:
             return known[0]
         value = self.array(tensor)
@@ -152,7 +163,12 @@ class Tape:
         frame: FrameType | None,
         sources: Sequence[str] | None = None,
     ) -> None:
-        """One call; ``sources`` where an input was overwritten by it."""
+        """Record one call.
+
+        Args:
+            frame: the frame that made the call, to find the user's line.
+            sources: names of the inputs, if the call overwrote one of them.
+        """
         if len(self.calls) >= LIMIT_CALLS or not outputs:
             return
         place, module = self.where(frame)
@@ -174,7 +190,8 @@ class Tape:
                 self.arrays[key] = value
 
     def nearest(self, source: str, module: str) -> str:
-        """Of several parameters with the same numbers (scales of one), the module's own."""
+        """Return the module's own parameter among several with the same numbers, such as scales of
+        one."""
         if not source.startswith("parameter:") or source.startswith(f"parameter:{module}."):
             return source
         value = self.parameters.get(source)
@@ -184,7 +201,7 @@ class Tape:
         return source
 
     def where(self, frame: FrameType | None) -> tuple[Place | None, str]:
-        """The user's line that is being run, and the innermost module."""
+        """Return the user's line that is running (None if unknown), and the innermost module."""
         place, module = None, None
         while frame is not None and (place is None or module is None):
             code = frame.f_code
@@ -198,7 +215,7 @@ class Tape:
 
 
 def snippet(code: CodeType, instruction: int) -> str:
-    """The text of the expression that is being run, in one line."""
+    """Return the source text of the expression that is running, in one line."""
     positions = list(code.co_positions())
     line, last, start, end = positions[instruction // 2]
     if line is None or last is None:
@@ -215,27 +232,28 @@ def snippet(code: CodeType, instruction: int) -> str:
 
 
 def unknown(name: str) -> bool:
-    """Whether a value was not computed under watch."""
+    """Whether a value was not computed while recording."""
     return name == "?" or name.startswith(TABLE)
 
 
 def content(array: Array) -> str:
-    """A name for shape-free contents: a reshaped tensor is the same numbers."""
+    """Return a hash of an array's type, size and contents, regardless of its shape."""
     kind = f"{array.dtype.kind}{array.size}:".encode()
     return hashlib.blake2b(kind + np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
 
 
 def common(value: Array) -> bool:
-    """A lone number that is nobody's: it may have come from anywhere."""
+    """Whether a single number is so common that its origin cannot be told by its value."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
 
 
 def settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON holds them."""
+    """Return attributes as JSON."""
     return {name: plain(value) for name, value in attributes.items()}
 
 
 def plain(value: Any) -> Any:
+    """Return a value as JSON; long strings and lists are cut."""
     if value is None or isinstance(value, bool | int | str):
         return value if not isinstance(value, str) or len(value) < 200 else value[:200]
     if isinstance(value, float):
@@ -250,5 +268,5 @@ def plain(value: Any) -> Any:
 
 
 def caller(depth: int = 1) -> FrameType:
-    """The frame that called."""
+    """Return the frame that called the current function, or one further out."""
     return sys._getframe(depth + 1)

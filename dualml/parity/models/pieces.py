@@ -1,9 +1,10 @@
-"""One tensor here, several there: a matrix that holds those of queries, keys and values, a table
-that holds those of users and of items.
+"""Split fused tensors: one side may store a single tensor where the other has several.
 
-Where one side has tensors of k times the length and the other k times as many more of the rest, or
-tensors that lie side by side in its list and are as long together, the long ones are cut along
-their first axis, and their pieces are compared as tensors of their own.
+Examples are a matrix that holds those of queries, keys and values, and a table of users and items.
+
+If one side has a tensor of k times the length and the other has k tensors for it, or consecutive
+tensors in the other's list are together as long, the long tensor is cut along its first axis and
+its pieces are compared as separate tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Arrays, Trace
 
-#: Into so many pieces at most: the gates of an LSTM.
+#: Largest number of pieces: the gates of an LSTM.
 MOST = 4
 #: Phases whose arrays are named like parameters, alone or behind a slot.
 PHASES = ("parameters", "gradient", "update", "state")
@@ -30,23 +31,25 @@ Cuts = Mapping[str, tuple[int, ...]]
 def cuts(
     a: Sequence[Tensor], b: Sequence[Tensor]
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """For each side, name → lengths of its pieces.
+    """Return for each side: name of a tensor to cut → lengths of its pieces.
 
     Example:
         >>> names = "q", "k", "v"
-        >>> cuts([Tensor("qkv", (12, 4))], [Tensor(name, (4, 4)) for name in names])
+        >>> find_cuts([Tensor("qkv", (12, 4))], [Tensor(name, (4, 4)) for name in names])
         ({'qkv': (4, 4, 4)}, {})
-        >>> cuts([Tensor("all", (7, 4))], [Tensor("users", (5, 4)), Tensor("items", (2, 4))])
+        >>> find_cuts([Tensor("all", (7, 4))], [Tensor("users", (5, 4)), Tensor("items", (2, 4))])
         ({'all': (5, 2)}, {})
     """
     return one_side(a, b), one_side(b, a)
 
 
 def counted(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
+    """Count the trained tensors of each shape."""
     return Counter(one.shape for one in side if one.trained and one.shape)
 
 
 def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of ``a`` to cut so that they match those of ``b``."""
     of_a, of_b = counted(a), counted(b)
     parts: dict[str, tuple[int, ...]] = {}
     for shape, n in of_a.items():
@@ -68,8 +71,11 @@ def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, .
 
 
 def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Long tensors that the other side does not have, and runs of its tensors that this side does
-    not have, each as long together as the next of the long ones."""
+    """Return tensors to cut into pieces of different lengths.
+
+    These are long tensors that the other side does not have, each with a run of the other side's
+    tensors that has the same total length.
+    """
     of_a, of_b = counted(a), counted(b)
     parts: dict[str, tuple[int, ...]] = {}
     long = [one for one in without(a, of_a, of_b) if len(one.shape) > 1]
@@ -93,9 +99,11 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
 def without(
     side: Sequence[Tensor], own: Counter[tuple[int, ...]], other: Counter[tuple[int, ...]]
 ) -> list[Tensor]:
-    """Trained tensors of shapes that the other side does not have, stored either way."""
+    """Return trained tensors of shapes that the other side does not have, transposed shapes
+    included."""
 
     def either(shapes: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> int:
+        """Return how many tensors have this shape or its transpose."""
         return shapes[shape] + (shapes[shape[::-1]] if shape != shape[::-1] else 0)
 
     return [
@@ -109,10 +117,12 @@ def without(
 
 
 def pieces(name: str, lengths: Sequence[int]) -> list[str]:
+    """Return the names of a tensor's pieces."""
     return [f"{name}[{i}]" for i in range(len(lengths))]
 
 
 def cut_tensors(tensors: Sequence[Tensor], of: Cuts) -> list[Tensor]:
+    """Return the list with each fused tensor replaced by its pieces."""
     return [
         part
         for one in tensors
@@ -128,7 +138,8 @@ def cut_tensors(tensors: Sequence[Tensor], of: Cuts) -> list[Tensor]:
 
 
 def cut_arrays(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
-    """Of arrays by name, ``SLOT/NAME`` or ``PHASE/STEP/NAME``."""
+    """Return the arrays with each fused tensor split; names are ``SLOT/NAME`` or
+    ``PHASE/STEP/NAME``."""
     result: Arrays = {}
     for key, value in arrays.items():
         head, slash, name = key.rpartition("/")
@@ -143,7 +154,7 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
 
 
 def joined(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
-    """The way back, where all pieces are there."""
+    """Concatenate pieces back to fused tensors, where all pieces are present."""
     result = dict(arrays)
     for name, lengths in of.items():
         parts = [result.pop(part, None) for part in pieces(name, lengths)]
@@ -154,12 +165,13 @@ def joined(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
 
 
 def in_same_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:
-    """Both traces with the same tensors, as far as cutting goes."""
+    """Return both traces with fused tensors cut so that they match."""
     of_a, of_b = cuts(a.tensors, b.tensors)
     return cut_trace(a, of_a), cut_trace(b, of_b)
 
 
 def cut_trace(trace: Trace, of: Cuts) -> Trace:
+    """Return a trace with its fused tensors cut, including arrays and envelope."""
     if not of:
         return trace
     widths = trace.envelope

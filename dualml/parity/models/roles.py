@@ -1,10 +1,10 @@
-"""Which parameter is which, from what the two models do with them.
+"""Pair parameters by their role in the computation of both models.
 
-A model's modules are nodes, each with the shapes of its tensors; an edge leads from one to the next
-whose operation its numbers reach with no other parameter between. Nodes are told apart by their
-surroundings, step by step (the colour refinement of Weisfeiler and Leman, 1968), and those that
-alone on their side have the same surroundings, as far out as the two graphs agree, are partners.
-Names do not matter, nor in which order the frameworks list them.
+A model's modules are nodes, each with the shapes of its tensors. An edge leads from one node to the
+next whose operation its numbers reach without passing another parameter. Nodes are distinguished by
+their neighbourhoods, step by step (the colour refinement of Weisfeiler and Leman, 1968). Two nodes
+are partners if each is the only one on its side with that neighbourhood, as far out as the two
+graphs agree. Names do not matter, nor the order in which the frameworks list parameters.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dualml.parity.models.mapping import COUNTERS
 from dualml.parity.models.operations import Operation, number_of
 from dualml.parity.models.partners import Tensor, canonical
 
-#: Steps out at most; deep models have some hundred layers.
+#: Largest radius of a neighbourhood; deep models have some hundred layers.
 FARTHEST = 200
 PREFIX = "parameter:"
 
 
 @dataclass
 class Graph:
-    """What a model does with its parameters.
+    """The graph of a model's parameters.
 
     Attributes:
-        tensors: node → its tensors, by the last part of their name in PyTorch's words.
+        tensors: node → its tensors, by the last part of their name in PyTorch's terms.
         before, after: node → its neighbours, ``input`` among them.
     """
 
@@ -36,16 +36,18 @@ class Graph:
     after: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def label(self, node: str) -> int:
-        """Of its tensors alone."""
+        """Return a label of a node from the shapes of its tensors alone."""
         shapes = [tuple(sorted(n for n in one.shape if n > 1))
                   for one in self.tensors[node].values() if one.trained]  # fmt: skip
         return hash(tuple(sorted(shapes)))
 
     def labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
-        """Of each node, from nearest to farthest; ends early where nothing new is told apart.
+        """Return the labels of all nodes for increasing radius of the neighbourhood.
+
+        Ends early when a larger radius distinguishes no further nodes.
 
         Args:
-            known: nodes whose partners are known, with what the two have in common alone.
+            known: nodes whose partners are known → a label that the two have in common.
         """
         rounds = [{node: known.get(node, self.label(node)) for node in self.tensors}]
         while len(rounds) <= FARTHEST:
@@ -68,7 +70,10 @@ class Graph:
 
 
 def graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> Graph:
-    """Modules that use their tensors one right after the other are one node."""
+    """Build the parameter graph of a model from the operations of a forward pass.
+
+    The tensors of one module form one node.
+    """
     owner = owners([one for one in tensors if one.name.rpartition(".")[2] not in COUNTERS])
     nodes: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for one in tensors:
@@ -88,7 +93,7 @@ def graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> Graph:
 
 
 def owners(tensors: Iterable[Tensor]) -> dict[str, str]:
-    """Tensor → the module that has it; a tensor beside whole modules stands for itself."""
+    """Map each tensor to its module; a tensor beside whole modules is a node of its own."""
     modules = {one.name.rpartition(".")[0] for one in tensors}
     inner = {name[:i] for name in modules for i, sign in enumerate(name) if sign == "."}
     inner |= {""} if len(modules) > 1 else set()
@@ -99,10 +104,12 @@ def owners(tensors: Iterable[Tensor]) -> dict[str, str]:
 
 
 def used(inputs: Iterable[str]) -> list[str]:
+    """Return the parameter names among the inputs of a call."""
     return [one.removeprefix(PREFIX) for one in inputs if one.startswith(PREFIX)]
 
 
 def sources(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
+    """Return the nodes that a value comes from without passing another parameter."""
     if name.startswith("input:"):
         return frozenset(["input"])
     number = number_of(name)
@@ -110,9 +117,9 @@ def sources(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
 
 
 def roles(a: Graph, b: Graph) -> dict[str, str]:
-    """Tensors of ``a`` → of ``b``, where their surroundings leave no choice."""
+    """Return name in ``a`` → name in ``b`` of the tensors whose neighbourhoods are unambiguous."""
     pairs: dict[str, str] = {}
-    while further := alone(a, b, pairs):  # what has a partner tells its neighbours apart
+    while further := alone(a, b, pairs):  # known pairs distinguish their neighbours
         pairs |= further
     return {
         one.name: partner.name
@@ -123,12 +130,13 @@ def roles(a: Graph, b: Graph) -> dict[str, str]:
 
 
 def alone(a: Graph, b: Graph, pairs: Mapping[str, str]) -> dict[str, str]:
-    """Further nodes that alone on their side have the same surroundings, seen as far as can be."""
+    """Return further pairs of nodes that are unique on their side, for the largest possible
+    radius."""
     known = {x: hash(("pair", number)) for number, x in enumerate(pairs)}
     partners = {y: known[x] for x, y in pairs.items()}
     further: dict[str, str] = {}
     rounds = list(zip(a.labels(known), b.labels(partners), strict=False))
-    for of_a, of_b in reversed(rounds[1:]):  # the first knows shapes alone
+    for of_a, of_b in reversed(rounds[1:]):  # the first round has shapes only
         by_a = grouped(of_a, {*pairs, *further})
         by_b = grouped(of_b, {*partners, *further.values()})
         for label, nodes in by_a.items():
@@ -139,7 +147,8 @@ def alone(a: Graph, b: Graph, pairs: Mapping[str, str]) -> dict[str, str]:
 
 
 def partner_of(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
-    """By its name within the module, else by its shape where that leaves no choice."""
+    """Return the tensor with the same name within the module, or the only one of the same shape, or
+    None."""
     if last in others:
         return others[last]
     alike = [x for x in others.values() if (x.trained, x.shape) == (one.trained, one.shape)]
@@ -147,6 +156,7 @@ def partner_of(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor |
 
 
 def grouped(labels: Mapping[str, int], without: set[str]) -> dict[int, list[str]]:
+    """Group the nodes by label, without those that are paired already."""
     groups: dict[int, list[str]] = defaultdict(list)
     for node, label in labels.items():
         if node not in without:

@@ -1,4 +1,4 @@
-"""The parent's side: describe the job, own the two workers, judge what they left."""
+"""Parent process of a comparison: describe the job, run two workers, judge their traces."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 FRAMEWORKS = ("torch", "mindspore")
 TIMEOUT = 300.0
-#: Seconds for the search of a cause, and what it leaves in the folder.
+#: Seconds for the search of causes, and the file with its result.
 BUDGET_S = 45.0
 RESULT = "explanation.json"
-#: Alterations that ended a search, and the one that it is at, as `repr` writes them.
+#: Files with the mutations that killed a search, and with the current one, as `repr` strings.
 FATAL, TRYING = "fatal.txt", "trying.txt"
-#: How often a search begins again that a kernel has ended.
+#: How often a search is restarted after a kernel killed it.
 ATTEMPTS = 3
 MOST_STEPS = 100_000  # every step keeps all of the model's tensors
 
@@ -70,33 +70,34 @@ def compare(
     """Run a PyTorch module and its MindSpore port on the same weights and the same batch.
 
     Each framework runs in a process of its own, on the CPU. The module's initial weights and
-    buffers are copied into the cell; then both make ``steps`` steps on the batch, and every
-    module's output, the loss, the gradients, the weights and the optimizer's state are compared
-    with what rounding does to each side when its weights are moved by units in the last place.
+    buffers are copied into the cell. Both then make ``steps`` steps on the batch. Every module's
+    output, the loss, the gradients, the weights and the optimizer's state are compared with the
+    effect of rounding on each side, measured by moving its weights by units in the last place.
 
     Args:
-        torch_module, mindspore_cell: a class or a function without arguments, or
-            ``"module:Name"`` or ``"file.py:Name"``.
+        torch_module, mindspore_cell: a class or a function without arguments, or ``"module:Name"``
+            or ``"file.py:Name"``.
         inputs: an array, or several in the order of ``forward``; real numbers become float32,
-            whole ones int64.
-        targets: what the loss is given beside the outputs.
+            integers int64.
+        targets: passed to the loss together with the outputs.
         loss: ``"cross_entropy"`` (of the first output, mean), ``"mse"``, ``"probe"`` (the outputs,
             weighted with fixed normal numbers; the default, needs no targets), ``"none"`` (forward
-            alone), or a pair of functions of ``(outputs, targets)``, PyTorch's first.
-        optimizer: ``{"name": "adam", "lr": 1e-3}`` as in an experiment (dualml's own, the same
-            rule on both sides), or a pair of functions of the list of parameters. None: no update.
-        steps: how many, all on this batch.
+            only), or a pair of functions of ``(outputs, targets)``, PyTorch's first.
+        optimizer: ``{"name": "adam", "lr": 1e-3}`` as in an experiment (dualml's own, the same rule
+            on both sides), or a pair of functions of the list of parameters. None: no update.
+        steps: number of steps, all on this batch.
         map: PyTorch's name → MindSpore's name, or ``(name, "transpose")``, see
             `dualml.parity.models.mapping`.
         train: training mode, as opposed to evaluation.
-        seed: of the module's initial weights, and of what both sides draw (Dropout).
-        margin: how many times the measured rounding is still equal.
-        draws: repetitions that measure it.
-        timeout: seconds for all of it.
+        seed: seed of the module's initial weights and of the random numbers of both sides
+            (Dropout).
+        margin: how many times the measured rounding still counts as equal.
+        draws: number of repetitions that measure rounding.
+        timeout: seconds for the whole comparison.
         folder: keep both traces there (``a`` PyTorch, ``b`` MindSpore).
 
     Raises:
-        UserError: what cannot be compared, with the remedy.
+        UserError: the models cannot be compared; the message names the remedy.
     """
     if os.environ.get(INSIDE):
         raise UserError(
@@ -146,13 +147,14 @@ def compare(
 
 
 def traces(folder: Path) -> tuple[Trace, Trace]:
+    """Read the traces of both sides."""
     return read_trace(folder / "a"), read_trace(folder / "b")
 
 
 def judged(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> Comparison:
-    """Both sides, and the verdict."""
+    """Run both workers and judge their traces."""
     work(folder, job, infos, arrays)
     return judge(*traces(folder), margin=job["margin"], asked=job["map"], sides=FRAMEWORKS)
 
@@ -165,7 +167,11 @@ def with_partners(
     found: Comparison,
     partners: Mapping[str, str | tuple[str, str]],
 ) -> tuple[Comparison, dict[str, Any]]:
-    """The same with other partners, where these carry both sides farther together."""
+    """Repeat the comparison with other parameter pairs, and keep it if both sides agree further.
+
+    Returns:
+        The comparison to use, and its job.
+    """
     other_job = {**job, "map": {**job["map"], **partners}}
     with tempfile.TemporaryDirectory(dir=folder, prefix=".listed-") as temporary:
         place = Path(temporary)
@@ -182,9 +188,9 @@ def with_partners(
 def searched(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], found: Comparison
 ) -> Comparison:
-    """With what explains a difference, if there is one."""
+    """Return the comparison with the causes of a difference, if there is one."""
     a, _ = traces(folder)
-    # An error explains itself, where all before it is equal; so does another number of outputs.
+    # An error explains itself if everything before it is equal; so do missing outputs.
     searchable = found.first is None or found.first.kind not in ("outputs", "raised")
     if found.verdict == "different" and a.operations and not a.raised and searchable:
         explanation = search(folder, infos[0], job["timeout"])
@@ -198,13 +204,15 @@ def searched(
 def compare_traces(
     folder_a: str | Path, folder_b: str | Path, *, map: Asked | None = None, margin: float = MARGIN
 ) -> Comparison:
-    """Judge two traces that Recorders wrote, or two dumps of msprobe or of TroubleShooter, perhaps
-    from different machines.
+    """Judge two traces that Recorders wrote, or two dumps of msprobe or TroubleShooter.
+
+    They may come from different machines.
 
     Args:
-        folder_a, folder_b: theirs.
-        map: name in the PyTorch trace (in the first, where both are of one framework) → the other.
-        margin: how many times the measured rounding is still equal.
+        folder_a, folder_b: the folders of the two traces or dumps.
+        map: name in the PyTorch trace (in the first, if both are of one framework) → name in the
+            other.
+        margin: how many times the measured rounding still counts as equal.
 
     Raises:
         UserError: not a trace; other inputs or other initial weights.
@@ -212,7 +220,7 @@ def compare_traces(
     check_margin(margin)
     a, b, notes = read_pair(Path(folder_a), Path(folder_b))
     if b.framework == "torch" and a.framework != "torch":
-        a, b = b, a  # names are PyTorch's
+        a, b = b, a  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
     found = judge(a, b, margin=margin, asked=given(map), sides=sides)
@@ -222,18 +230,18 @@ def compare_traces(
 def work(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> None:
-    """Run both workers to their end.
+    """Run both workers until they end.
 
     Raises:
         UserError: one failed, or they took too long.
     """
-    for left in ("weights", ".weights", "a", "b"):  # of an earlier comparison
+    for left in ("weights", ".weights", "a", "b"):  # left by an earlier comparison
         if (folder / left / HEAD).exists():
             shutil.rmtree(folder / left)
     write_json(folder / "job.json", job)
     with (folder / "inputs.npz").open("wb") as file:
         np.savez(file, **{f"{i:04d}": array for i, array in enumerate(arrays)})
-    threads = max(1, usable_cores() // 2)  # both run at once
+    threads = max(1, usable_cores() // 2)  # both workers run at once
     launches = [
         Launch(
             python("-m", "dualml.parity.models.worker", str(folder), side),
@@ -250,21 +258,25 @@ def work(
 
 
 def search(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | None:
-    """What explains the difference; None where the search itself failed, which is no verdict."""
+    """Search for the causes of the difference in a process of its own.
+
+    Returns:
+        The explanation; None if the search itself failed, which is no verdict.
+    """
     launch = Launch(
         [*python(), "-m", "dualml.parity.causes.explainer", str(folder)],
-        # Thousands of small calls: a second thread would spin beside them, and beside other work.
+        # Thousands of small calls: a second thread would only spin and disturb other work.
         {**info.environ(1), INSIDE: "1"},
         folder / "explainer.log",
         info.preload,
     )
-    for left in (FATAL, TRYING, RESULT):  # of an earlier comparison
+    for left in (FATAL, TRYING, RESULT):  # left by an earlier comparison
         (folder / left).unlink(missing_ok=True)
     for _ in range(ATTEMPTS):
         ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
         if not (ended.code < 0 and (folder / TRYING).exists()):
             break
-        # A kernel that an alteration of its inputs has ended: once more without it.
+        # A mutation made a kernel crash: search again without it.
         with (folder / FATAL).open("a") as file:
             file.write((folder / TRYING).read_text() + "\n")
     if ended.code or ended.reason or not (folder / RESULT).exists():
@@ -274,6 +286,7 @@ def search(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | 
 
 
 def failure(ended: Ended, folder: Path, timeout: float) -> str:
+    """Describe why the workers failed."""
     label, log = FRAMEWORKS[ended.rank], folder / f"{'ab'[ended.rank]}.log"
     result = ended.results.get(ended.rank)
     if result is not None:
@@ -287,7 +300,11 @@ def failure(ended: Ended, folder: Path, timeout: float) -> str:
 
 
 def installed() -> list[BackendInfo]:
-    """Raises: UserError with the command that installs what is missing."""
+    """Return the backends of both frameworks.
+
+    Raises:
+        UserError: one is missing, with the command that installs it.
+    """
     known = backends()
     missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
     if missing:

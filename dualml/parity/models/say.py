@@ -1,4 +1,4 @@
-"""Causes, places and evidence in sentences."""
+"""Sentences about causes, places and evidence."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from dualml.diffs.lookup import by_cause
 from dualml.parity.models.words import Language, text
 
 Row = Mapping[str, Any]
-#: What is said in words of its own about an optimizer.
+#: Optimizer mutations that have messages of their own.
 OF_OPTIMIZER = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_schedule", "twice")
-#: Values of a trace, see `dualml.parity.models.operations.Operation`.
+#: Names of values in a trace, see `dualml.parity.models.operations.Operation`.
 NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
-#: Of an order, how many numbers are shown.
+#: Number of elements of an order that are shown.
 SHOWN = 12
-#: Where the bias of a layer is among the tensors that it takes.
+#: Position of the bias among the inputs of a layer.
 BIAS = 2
-#: Of parameters, how many are named.
+#: Number of parameters that are named.
 NAMED = 4
 
 
 def place(lang: Language, side: str, operation: Row | None) -> str:
-    """``torch: gelu, net.py line 28: self.act(x)``; empty without a line."""
+    """Format the place of an operation: ``torch: gelu, net.py line 28: self.act(x)``; empty for
+    None."""
     if operation is None:
         return ""
     where = operation["place"]
@@ -47,7 +48,7 @@ def place(lang: Language, side: str, operation: Row | None) -> str:
 
 
 def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int) -> list[str]:
-    """What was tried, and what explains."""
+    """Describe the causes that were found, or what was tried without success."""
     causes = explanation["causes"]
     sentences = []
     for number, cause in enumerate(causes):
@@ -65,7 +66,7 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
             key = "cause.enough" if explanation["enough"] else "cause.partly"
         recorded = counted(lang, "recorded", steps)
         sentences.append(text(lang, key, a=sides[0], b=sides[1], steps=recorded))
-    elif explanation["equal"]:  # what only one side has is all that there is
+    elif explanation["equal"]:  # only parameters that one side lacks differ
         sentences.append(text(lang, "cause.else_equal"))
     else:
         tried = sum(explanation["tried"])
@@ -77,12 +78,13 @@ def explained(lang: Language, explanation: Row, sides: Sequence[str], steps: int
 
 
 def change(lang: Language, one: Row) -> str:
-    """One alteration in words; values by the code that made them."""
+    """Describe one mutation; values are named by the code that computed them."""
     names = one.get("names", {})
     return NAME.sub(lambda found: names.get(found[0], found[0]), altered(lang, one))
 
 
 def altered(lang: Language, one: Row) -> str:
+    """Return the text of one mutation, with values under the names of the trace."""
     value, action = one["value"], str(one["action"])
     key = action
     if action in ("input", "output"):
@@ -142,16 +144,18 @@ def altered(lang: Language, one: Row) -> str:
 
 
 def counted(lang: Language, key: str, n: int) -> str:
+    """Return a number with its noun, in singular or plural."""
     return text(lang, f"{key}.one" if n == 1 else f"{key}.other", n=n)
 
 
 def listed(lang: Language, names: Sequence[str]) -> str:
-    """The first of them, and how many others there are."""
+    """Join the first names, and say how many others there are."""
     some, others = ", ".join(names[:NAMED]), len(names) - NAMED
     return text(lang, "more", names=some, n=others) if others > 0 else some
 
 
 def shown(value: Any) -> str:
+    """Format a value, a list of values, or a transform such as ``flip(1)``."""
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], str):
             rest = ", ".join(shown(one) for one in value[1 : 1 + SHOWN])
@@ -162,6 +166,7 @@ def shown(value: Any) -> str:
 
 
 def relation(lang: Language, one: Row) -> str:
+    """Describe one relation between two arrays, see `dualml.parity.causes.evidence`."""
     key = str(one["key"])
     if key == "some" and one["axis"] is None:
         key = "some_scattered"
@@ -170,13 +175,13 @@ def relation(lang: Language, one: Row) -> str:
 
 
 def about(alterations: Iterable[Row]) -> list[str]:
-    """Entries of the catalogue about alterations: ``layer_norm.eps``, ``conv2d.bias``."""
+    """Return the names of catalogue entries about mutations such as ``layer_norm.eps``."""
     known = by_cause()
     return list(dict.fromkeys(one for row in alterations for one in known.get(named(row), ())))
 
 
 def named(one: Row) -> str:
-    """OPERATION.SETTING, as the catalogue has it."""
+    """Return OPERATION.SETTING of a mutation, as the catalogue names it."""
     operation = one["operation"]
     if one["action"] == "optimizer":
         operation = "optimizer_of_some" if one["old"] else "optimizer"
@@ -184,5 +189,6 @@ def named(one: Row) -> str:
 
 
 def without_bias(one: Row) -> bool:
+    """Whether a mutation removes the bias of a layer."""
     layer = one["operation"].startswith(("conv", "linear"))
     return layer and one["argument"] == BIAS and list(one["value"] or ()) == ["neutral"]

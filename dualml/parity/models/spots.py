@@ -1,4 +1,4 @@
-"""Two traces side by side: every distance in the order of execution, and what it belongs to."""
+"""Compare two traces: every distance in execution order, with its phase and module."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from dualml.parity.models.partners import Pair, Pairing, changed
 from dualml.parity.models.trace import OUTPUT, Trace, key
 from dualml.parity.pairs import CHAOS, FLOOR, Point, reach
 
-#: Relative; a gradient that rounding moves so far is not judged.
+#: Relative envelope above which a gradient is not judged.
 WILD = 0.01
 
 
 @dataclass(frozen=True)
 class Spot(Point):
-    """One measured distance between two arrays, under the name of the first side.
+    """The measured distance of two arrays, under the name of the first side.
 
     Attributes:
-        other: its name on the second side.
+        other: the array's name on the second side.
         kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
             ``alone`` (one side).
+        arrays: the two arrays if they differ; else None.
     """
 
     other: str = ""
@@ -40,19 +41,29 @@ class Spot(Point):
 
     @property
     def hard(self) -> bool:
-        """Whether it is a difference by itself; a module may give its output in another layout."""
+        """Whether this is a difference by itself; a module may return its output in another
+        layout."""
         return self.kind != "shape" or self.tensor.startswith(OUTPUT)
 
     @property
     def wild(self) -> bool:
-        """Whether rounding alone turns it: a channel near the kink of its ReLU has all of its
-        gradient or none, and three draws do not say how often."""
+        """Whether rounding alone can turn the value over.
+
+        A channel near the non-differentiable point of its ReLU has all of its gradient or none, and
+        three draws do not tell how often.
+        """
         known = self.kind == "value" and self.phase in ("gradient", "update", "state")
         return known and self.envelope > WILD
 
 
 class Both:
-    """Two traces under the names of the first."""
+    """A comparison of two traces, under the names of the first.
+
+    Args:
+        pairing: the parameters of both sides, paired.
+        sides: names of the two sides.
+        margin: how many times the measured rounding still counts as equal.
+    """
 
     def __init__(
         self, a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str], margin: float
@@ -69,19 +80,19 @@ class Both:
         self.medians: dict[str, float] = {}
         self.tolerance, self.floor = "measured", FLOOR
         if a.envelope is None and b.envelope is None:
-            # Without draws: what a sum of so many products may round, not what these models do.
+            # Without draws: a bound for rounding a sum of this many products, not measured.
             fans = [prod(t.shape[1:]) for t in a.tensors if t.trained and len(t.shape) > 1]
             self.tolerance, self.floor = "bound", FLOOR * sqrt(max(fans, default=a.longest))
 
     def frozen(self) -> Iterator[Spot]:
-        """Parameters that only one side trains."""
+        """Yield parameters that only one side trains."""
         trained = [{t.name: t.trained for t in side.tensors} for side in (self.a, self.b)]
         for name, pair in self.pairs.items():
             if trained[0][name] != trained[1][pair.b]:
                 yield Spot(0, "parameters", name, float("inf"), 0.0, pair.b, "trained")
 
     def alone(self, pairing: Pairing) -> Iterator[Spot]:
-        """Parameters that only one side has and trains: its gradient is not zero."""
+        """Yield trained parameters that only one side has, if their gradient is not zero."""
         for side, names in zip((self.a, self.b), pairing.alone, strict=True):
             for name in names:
                 gradient = side.get("gradient", 1, name)
@@ -89,7 +100,7 @@ class Both:
                     yield Spot(0, "parameters", name, float("inf"), 0.0, name, "alone")
 
     def step(self, step: int) -> Iterator[Spot]:
-        """Every distance of a step, in the order of execution."""
+        """Yield every distance of a step, in execution order."""
         yield from self.forward(step)
         yield from self.spots("loss", step, ["loss"], lambda name: Pair(name, name, ""))
         flow = [n for n in self.pairs if self.a.get("gradient", step, n) is not None]
@@ -97,6 +108,7 @@ class Both:
         yield from self.spots("update", step, list(self.pairs), self.pairs.get)
 
         def partner(name: str) -> Pair | None:
+            """Return the pair of an optimizer-state entry ``SLOT/NAME``."""
             slot, _, tensor = name.partition("/")
             pair = self.pairs.get(tensor)
             return pair and Pair(name, f"{slot}/{pair.b}", pair.how, pair.change)
@@ -104,6 +116,7 @@ class Both:
         yield from self.spots("state", step, self.a.names("state", step), partner)
 
     def forward(self, step: int) -> Iterator[Spot]:
+        """Yield the distances of module outputs of a step."""
         names = [t.names("forward", step) for t in (self.a, self.b)]
         outputs = [[n for n in side if n.startswith(OUTPUT)] for side in names]
         if all(outputs) and outputs[0] != outputs[1]:
@@ -114,7 +127,7 @@ class Both:
             note = Note("outputs", dict(zip("ab", shapes, strict=True)))
             self.notes += [note] if note not in self.notes else []
         known = set(names[1])
-        # By name in one, by number in the other: what is returned counts, not in what.
+        # One side may return a dict, the other a tuple: outputs are then paired by position.
         ends = dict(zip(*outputs, strict=True)) if len(outputs[0]) == len(outputs[1]) else {}
         for name in names[0]:
             other = ends.get(name) or self.partner(name, known)
@@ -131,10 +144,10 @@ class Both:
                 yield Spot(step, "forward", name, float("inf"), 0.0, name, "outputs")
 
     def cut_otherwise(self, spot: Spot) -> bool:
-        """Whether two modules of one name hold other parts of one computation.
+        """Whether two modules of one name hold different parts of the same computation.
 
-        What decides is what a model does: a module's output that the other side computed anywhere
-        is no difference, nor is one that is not needed for what both sides share afterwards.
+        Only the model's results count: a module's output that the other side computed anywhere is
+        no difference, nor is one that does not affect what both sides share afterwards.
         """
         if self.flow is None or spot.tensor.startswith(OUTPUT):
             return False
@@ -153,14 +166,18 @@ class Both:
         return spot.tensor in self.cut
 
     def shared_until(self) -> int:
-        """The first operation of the second side that computes what the first does not."""
+        """Return the number of the second side's first operation whose output the first does not
+        compute."""
         if self.flow is None:
             return 0
         numbers = [n for name in self.lost[1] if (n := number_of(name)) is not None]
         return min(numbers, default=len(self.b.operations))
 
     def partner(self, name: str, known: set[str]) -> str | None:
-        """The other side's name of a module's output; a tuple's first for a lone tensor."""
+        """Return the other side's name of a module output; None if there is none.
+
+        A single tensor pairs with the first of a tuple.
+        """
         module = module_of(name)
         tail = name.removeprefix(module)
         other = module if module == OUTPUT else self.modules.get(module)
@@ -174,6 +191,7 @@ class Both:
     def spots(
         self, phase: str, step: int, names: Sequence[str], partner: Callable[[str], Pair | None]
     ) -> Iterator[Spot]:
+        """Yield the distances of the named arrays of a phase."""
         for name in names:
             pair = partner(name)
             x = self.a.get(phase, step, name)
@@ -192,16 +210,17 @@ class Both:
             yield Spot(step, phase, name, far, width, pair.b, sort, (x, y) if far else None)
 
     def width(self, phase: str, a: str, b: str, step: int) -> float:
-        """Of both envelopes: at step 1 its own, later the largest of the steps that count."""
+        """Return the larger envelope of both sides: at step 1 its own, later the largest step that
+        counts."""
         steps = range(1, min(reach(step), max(self.last, 1)) + 1)
         widths = [max(self.a.width(phase, at, a), self.b.width(phase, at, b)) for at in steps]
         return max(*widths, self.typical(phase, step, a.rpartition("/")[0]))
 
     def typical(self, phase: str, step: int, slot: str) -> float:
-        """The median envelope of the gradients, or of a slot of the state, at a step.
+        """Return the median envelope of the gradients, or of an optimizer slot, at a step.
 
-        None of them is taken to be narrower: the gradient of the output's bias has the rounding of
-        the loss and of nothing else, and that is no kernel that moved weights make round anew.
+        No array is taken to be narrower. The gradient of the output bias, for example, contains
+        only the rounding of the loss, and moved weights do not make that kernel round differently.
         """
         if phase not in ("gradient", "state"):
             return 0.0
@@ -217,8 +236,11 @@ class Both:
         return self.medians[where]
 
     def chaotic_from(self, steps: int) -> int | None:
-        """The first step at which rounding alone changes the loss visibly, and not because its
-        terms cancel: the outputs move with it."""
+        """Return the first step at which rounding alone changes the loss visibly; None if none
+        does.
+
+        The outputs must move with it; else only the terms of the loss cancel.
+        """
         for step in range(1, steps + 1):
             ends = [n for n in self.a.names("forward", step) if n.startswith(OUTPUT)]
             moved = [self.width("forward", n, n, step) for n in ends]
@@ -227,17 +249,18 @@ class Both:
         return None
 
     def output_layer(self) -> str:
+        """Return the name of the last layer with parameters."""
         named = [name.rpartition(".")[0] for name in self.pairs]
         return named[-1] if named else ""
 
     def layer(self, spot: Spot) -> tuple[str, str]:
-        """Name and type of the module a spot belongs to."""
+        """Return name and type of the module that a distance belongs to."""
         forward, parameter = spot.phase == "forward", spot.tensor.rpartition("/")[2]
         name = module_of(spot.tensor) if forward else parameter.rpartition(".")[0]
         return name, self.a.modules.get(name, "")
 
     def first(self, spot: Spot, stray: Spot) -> First:
-        """Where it begins, and where the margin is passed."""
+        """Return the divergence that begins at one distance and exceeds the margin at another."""
         layer, kind = self.layer(spot)
         shapes = tuple(a.shape for a in spot.arrays) if spot.arrays else None
         elements = farthest(*spot.arrays, self.sides) if spot.arrays else []
@@ -250,7 +273,8 @@ class Both:
         )  # fmt: skip
 
     def lost_side(self, spot: Spot) -> str:
-        """Which side it is where only one has a NaN, or does not train."""
+        """Return the side that has the NaN, does not train or alone has a parameter; empty for
+        other kinds."""
         if spot.kind == "nan" and spot.arrays is not None:
             return self.sides[0] if lost(spot.arrays[0]) else self.sides[1]
         if spot.kind == "alone":
@@ -263,13 +287,14 @@ class Both:
         return ""
 
     def where_raised(self) -> First:
-        """The module after the last one that both sides came through."""
+        """Return the first module that only the other side completed, as a divergence."""
         failed, other = (self.a, self.b) if self.a.raised else (self.b, self.a)
         step = len(failed.order)
         done, order = failed.order[-1], other.order[step - 1] if step <= len(other.order) else []
         forth = self.modules if other is self.a else {y: x for x, y in self.modules.items()}
 
         def came(name: str) -> bool:
+            """Whether the failed side reached a module, or has no partner for it."""
             there = forth.get(module_of(name))
             return there is None or any(n.startswith(there) for n in done)
 
@@ -282,15 +307,17 @@ class Both:
         )  # fmt: skip
 
     def layout(self, spot: Spot) -> Note:
+        """Return a note that a module's output has another shape."""
         assert spot.arrays is not None
         x, y = spot.arrays
         return Note("layout", {"name": spot.tensor, "a": str(x.shape), "b": str(y.shape)})
 
 
 def module_of(output: str) -> str:
-    """``enc.0`` of ``enc.0#2[1]``: the module that gave an output."""
+    """Return the module that gave an output: ``enc.0`` of ``enc.0#2[1]``."""
     return re.split(r"[#\[]", output, maxsplit=1)[0]
 
 
 def shape(array: NDArray[Any] | None) -> str:
+    """Format an array's shape; empty for None."""
     return "" if array is None else str(array.shape)

@@ -1,4 +1,4 @@
-"""What builds a model: named so that a process of its own can import it."""
+"""References to the functions that build models, so that another process can import them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from typing import Any
 
 from dualml.errors import UserError, nearest
 
-#: Set in a worker, where a script that was not meant to be imported would compare again.
+#: Environment variable set in workers, so that an imported script does not compare again.
 INSIDE = "DUALML_COMPARING"
 HOW = "pass a class, a function without arguments, or 'module:Name' or 'file.py:Name'"
 
 
 def subject(thing: Any, what: str) -> dict[str, Any]:
-    """Module, file and name of a class or function, as JSON.
+    """Return module, file and name of a class or function, as JSON.
 
     Args:
-        what: the word for it in an error: ``torch_module``.
+        what: name of the argument in error messages, such as ``torch_module``.
 
     Raises:
-        UserError: a live instance, a lambda, something inside a function, a file that is not there.
+        UserError: a live instance, a lambda, something inside a function, a file that does not
+            exist.
     """
     if isinstance(thing, str):
         return named(thing, what)
@@ -55,6 +56,11 @@ def subject(thing: Any, what: str) -> dict[str, Any]:
 
 
 def named(text: str, what: str) -> dict[str, Any]:
+    """Return the import spec of ``module:Name`` or ``file.py:Name``.
+
+    Raises:
+        UserError: another form, or a file that does not exist.
+    """
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
         raise UserError(f"{what} must read 'module:Name' or 'file.py:Name'; received {text!r}")
@@ -69,10 +75,10 @@ def named(text: str, what: str) -> dict[str, Any]:
 
 
 def load(job: Mapping[str, Any]) -> Callable[..., Any]:
-    """The class or function itself; in a worker.
+    """Import the class or function of an import spec, in a worker.
 
     Raises:
-        UserError: it cannot be imported; the text has the file and the line of the reason.
+        UserError: it cannot be imported; the message has the file and the line of the reason.
     """
     name, where = job["name"], job["file"] or job["module"]
     own = "" if job["file"] else f" (of a file of your own give the path, as {where}.py:{name})"
@@ -91,15 +97,15 @@ def load(job: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def imported(name: str, file: str | None) -> ModuleType:
-    """By name where the name leads to the file, else from the file."""
+    """Import a user's module by name if the name leads to the file, or else from the file."""
     if file is None or (name != "__main__" and origin(name) == file):
         return importlib.import_module(name)
-    # Not as __main__: what stands under `if __name__ == "__main__"` is not for a worker.
+    # Not as __main__: a worker must not run the code under `if __name__ == "__main__"`.
     own = f"_dualml_user_{Path(file).stem}"
     if own in sys.modules and getattr(sys.modules[own], "__file__", None) == file:
         return sys.modules[own]
     if (folder := str(Path(file).parent)) not in sys.path:
-        sys.path.insert(0, folder)  # what the file imports from beside it
+        sys.path.insert(0, folder)  # for imports from the file's own folder
     spec = importlib.util.spec_from_file_location(own, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a Python file")
@@ -110,7 +116,7 @@ def imported(name: str, file: str | None) -> ModuleType:
 
 
 def origin(name: str) -> str | None:
-    """The file that an import of this name would read."""
+    """Return the file that an import of this name would read; None if there is none."""
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin:
@@ -120,7 +126,11 @@ def origin(name: str) -> str | None:
 
 @contextlib.contextmanager
 def blamed(what: str, file: str | None = None) -> Iterator[None]:
-    """What a user's code raises, as one line with its place.
+    """Report exceptions of a user's code within the context as one line with its place.
+
+    Args:
+        what: start of the message.
+        file: the user's file, to find the line in.
 
     Raises:
         UserError: in place of whatever was raised.
@@ -134,19 +144,20 @@ def blamed(what: str, file: str | None = None) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
+    """Return type and first line of an exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -\t")]
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(":. ")[:400]
 
 
 def place(error: BaseException, file: str | None) -> str:
-    """`` (models.py, line 12)``: the last line of the user's own file that was run."""
+    """Return the last line of the user's own file that was run, as `` (models.py, line 12)``."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
               if file and os.path.realpath(frame.filename) == os.path.realpath(file)]  # fmt: skip
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def line_of(error: BaseException, skip: Sequence[str]) -> str:
-    """`` (net.py:28: x = self.up(x))``: the last of the user's lines that was run.
+    """Return the last line of the user's code that was run, as `` (net.py:28: x = self.up(x))``.
 
     Args:
         skip: folders of packages whose lines are not the user's.

@@ -1,8 +1,8 @@
-"""A trace: what one framework did in a few steps, as two files that any machine can read.
+"""Traces: what one framework computed in a few steps, as two files that any machine can read.
 
-``trace.safetensors`` holds the arrays under ``PHASE/STEP/NAME`` with the names of the framework
-that ran; ``trace.json`` says which framework, which parameters and modules, in which order the
-modules ran, and of which plan (inputs and initial weights) this is.
+``trace.safetensors`` holds the arrays under ``PHASE/STEP/NAME``, with the names of the framework
+that ran. ``trace.json`` holds the framework, its parameters and modules, the order in which the
+modules ran, and digests of the inputs and initial weights.
 """
 
 from __future__ import annotations
@@ -31,48 +31,56 @@ from dualml.strict import explain, shortened
 FORMAT = 1
 KIND = "dualml-trace"
 ARRAYS, HEAD = "trace.safetensors", "trace.json"
-#: The model's own output among those of its modules.
+#: Name of the model's own output among those of its modules.
 OUTPUT = "(output)"
 
 
 def key(phase: str, step: int, name: str) -> str:
+    """Return the key of an array in a trace, such as ``gradient/00000001/fc.weight``."""
     return f"{phase}/{step:08d}/{name}"
 
 
 def digest(array: NDArray[Any]) -> str:
-    """SHA-256 of shape and values; numbers as float32 and int64, whatever the framework held."""
+    """Return the SHA-256 of an array's shape and values, as float32 or int64 for any framework's
+    dtype."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
     values = np.ascontiguousarray(array, kind).tobytes()
     return hashlib.sha256(repr(array.shape).encode() + values).hexdigest()
 
 
 def digests(arrays: Arrays) -> str:
-    """One SHA-256 for named arrays, in the order of their names."""
+    """Return one SHA-256 of named arrays, in the order of their names."""
     text = "".join(f"{name}={digest(arrays[name])};" for name in sorted(arrays))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass
 class Trace:
-    """What one side left.
+    """The recorded steps of one side.
 
     Attributes:
+        framework: ``torch`` or ``mindspore``.
+        environment: versions, device and threads.
         tensors, modules: as the framework lists them; modules by name with their type.
+        steps: number of completed steps.
         inputs: for each step the digests of its inputs, in order.
-        order: for each step the modules' outputs in the order in which they were there.
-        envelope: ``PHASE/STEP/NAME`` → largest distance of a draw; None where none was made.
-        random: what differed between two runs of the first step, None if nothing did:
-            ``{"phase", "name", "type"}``.
-        repeated: whether the first step was run twice to know that.
-        raised: what ended the last step, None if nothing did.
-        operations: the calls of the first step; none where nobody watched.
-        built: name of a module of the framework's own → the user's line that built it.
-        roles: of the second side: the other's name → its own, where both do the same with it.
-        guesses: the same where both only use them in the same order.
-        listed: the same where both list them in the same order.
-        longest: longest axis but the batch's, where no parameters say what is summed: of dumps.
-        elsewhere: modules whose calls are made elsewhere under an alteration; what they gave in
-            their own place does not count.
+        order: for each step the names of module outputs, in the order in which they were computed.
+        envelope: ``PHASE/STEP/NAME`` → largest distance of a draw; None if no draw was made.
+        draws: number of draws.
+        random: the array that differed between two runs of the first step, ``{"phase", "name",
+            "type"}``; None if the step is reproducible.
+        repeated: whether the first step was run twice to check that.
+        raised: the error that ended the last step; None if none did.
+        operations: the calls of the first step; empty if operations were not recorded.
+        built: name of a framework layer → the user's line that built it.
+        roles: of the second side: the other's name → its own, of tensors with the same role in the
+            computation.
+        guesses: of the second side: the other's name → its own, of tensors used in the same order.
+        listed: of the second side: the other's name → its own, of tensors listed in the same order.
+        longest_axis: longest axis except the batch's, for dumps without parameters; it bounds the
+            length of sums.
+        moved_modules: modules whose calls a mutation moves; their outputs in the original place do
+            not count.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
 
@@ -98,24 +106,26 @@ class Trace:
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
-        """Names of a phase; of ``forward`` in the order of execution."""
+        """Return the array names of a phase; for ``forward`` in execution order."""
         if phase == "forward":
             return list(self.order[step - 1]) if step <= len(self.order) else []
         start = f"{phase}/{step:08d}/"
         return [name.removeprefix(start) for name in self.arrays if name.startswith(start)]
 
     def get(self, phase: str, step: int, name: str) -> NDArray[Any] | None:
+        """Return an array; None if it was not recorded."""
         return self.arrays.get(key(phase, step, name))
 
     def width(self, phase: str, step: int, name: str) -> float:
-        """Of the envelope; 0 where it has none."""
+        """Return the relative envelope width of an array; 0 if it has none."""
         return (self.envelope or {}).get(key(phase, step, name), 0.0)
 
     def initial(self) -> Arrays:
+        """Return the initial parameters and buffers by name."""
         return {n: self.arrays[key("parameters", 0, n)] for n in self.names("parameters", 0)}
 
     def write(self, folder: Path) -> None:
-        """Both files, whole or not at all."""
+        """Write both files, each of them atomically."""
         from safetensors.numpy import save
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,31 +160,40 @@ class Trace:
 
 
 class Parameter(Record):
+    """A parameter or buffer in ``trace.json``."""
+
     name: str
     shape: list[Count]
     trained: bool
 
 
 class Start(Record):
-    """Of the plan: the digest of the weights, and for each step those of its inputs."""
+    """Digests of the plan in ``trace.json``: of the weights, and of each step's inputs."""
 
     weights: str
     inputs: list[list[str]]
 
 
 class Draws(Record):
+    """The envelope in ``trace.json``: number of draws, and relative width by ``PHASE/STEP/NAME``.
+
+    A width of None is infinite.
+    """
+
     draws: Count
     width: dict[str, Annotated[Number, Field(ge=0)] | None]
 
 
 class Line(Record):
+    """A source line in ``trace.json``."""
+
     file: str
     line: Count
     code: str
 
 
 class Call(Record):
-    """One of the ``operations``, see `dualml.parity.models.operations.Operation`."""
+    """An operation in ``trace.json``, see `dualml.parity.models.operations.Operation`."""
 
     number: Count
     name: str
@@ -186,7 +205,7 @@ class Call(Record):
 
 
 class Head(Record):
-    """``trace.json``, see `Trace`."""
+    """The schema of ``trace.json``, see `Trace`."""
 
     framework: str
     environment: dict[str, str]
@@ -200,7 +219,7 @@ class Head(Record):
     repeated: bool
     random: dict[str, str] | None
     raised: str | None
-    operations: list[Call] = Field(default_factory=list)  # of traces that nobody watched
+    operations: list[Call] = Field(default_factory=list)  # absent if not recorded
     built: dict[str, Line] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
     guesses: dict[str, str] = Field(default_factory=dict)
@@ -208,17 +227,18 @@ class Head(Record):
 
 
 def checked(value: Any) -> Head:
+    """Validate the content of a ``trace.json``; raise `ValueError` if it is invalid."""
     try:
         return Head.model_validate(value)
-    except ValidationError as error:  # the file is named by who reads it
+    except ValidationError as error:  # the reader adds the file's name
         raise ValueError(explain(error, Head)) from None
 
 
 def read_trace(folder: Path) -> Trace:
-    """Read what a `Trace.write` left.
+    """Read a trace that `Trace.write` wrote.
 
     Raises:
-        UserError: no trace, of another format, cut short or changed.
+        UserError: no trace, one of another format, truncated or changed.
     """
     folder = Path(folder)
     if not (folder / HEAD).is_file():
@@ -241,6 +261,8 @@ def read_trace(folder: Path) -> Trace:
 
 
 def restored(head: Head, arrays: Arrays) -> Trace:
+    """Return the trace of a header and its arrays; raise `ValueError` if they contradict each
+    other."""
     envelope = head.envelope
     trace = Trace(
         framework=head.framework,
@@ -278,7 +300,7 @@ def restored(head: Head, arrays: Arrays) -> Trace:
 
 
 def leaves(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """The tensors inside whatever a module returned, named ``[1][0]`` or ``[key]``."""
+    """Yield the tensors inside a module's output, with names such as ``[1][0]`` or ``[key]``."""
     if is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):

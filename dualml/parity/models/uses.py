@@ -1,4 +1,4 @@
-"""Of parameters that nothing else tells apart: the first that is used with the first."""
+"""Pair parameters that nothing else distinguishes, in the order of their use."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor, canonical
 
 PREFIX = "parameter:"
-#: What a tensor is, where its name says so.
+#: Meanings of tensors that their names tell.
 MEANINGS = ("bias", "mean", "var")
-#: Words that say nothing.
+#: Last parts of names that every layer has.
 COMMON = ("weight", "bias", "w", "b", "kernel", "scale", "shift")
-#: What takes a parameter; the frameworks' functions have one of these in their names.
+#: Kinds of calls that take parameters; both frameworks' function names contain these words.
 TAKERS = ("norm", "embed", "gather", "conv")
 
 
 def uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
-    """Parameter → the first call that takes it, and what kind of call that is."""
+    """Return parameter → the first call that takes it, and the kind of that call."""
     first: dict[str, tuple[int, str]] = {}
     for call in operations:
         name = call.name.lower()
@@ -36,13 +36,14 @@ def by_use(
     calls: tuple[Sequence[Operation], Sequence[Operation]],
     listed: bool = False,
 ) -> dict[str, str]:
-    """Pair tensors in the order in which they are used, where both sides use equally many of a
-    shape: first those that the same kind of call takes, under names of the same meaning.
+    """Pair tensors in the order of their use, where both sides use equally many of a shape.
+
+    Tensors that the same kind of call takes, under names of the same meaning, come first.
 
     Args:
-        a, b: what has no partner yet.
-        calls: of both models.
-        listed: in the order of the lists instead.
+        a, b: tensors without a partner.
+        calls: the operations of both models.
+        listed: pair in listing order instead.
     """
     known = uses(calls[0]), uses(calls[1])
     left = [
@@ -61,6 +62,7 @@ def by_use(
         return numbers[id(one)]
 
     def kind(one: Tensor, side: int) -> Hashable:
+        """Return the properties that paired tensors must share."""
         return (
             shape(one),
             one.trained,
@@ -85,33 +87,39 @@ def by_use(
             others = groups[1].get(word, [])
             if len(ones) == len(others):
                 if any("[" in one.name for one in (*ones, *others)):
-                    # All pieces of a tensor are used at once: only the lists have an order.
+                    # All pieces of a tensor are used at once: only listing order remains.
                     ones, others = (sorted(side, key=order) for side in (ones, others))
                 pairs |= {x.name: y.name for x, y in zip(ones, others, strict=True)}
     return pairs
 
 
 def meaning(one: Tensor) -> str:
+    """Return ``bias``, ``mean`` or ``var`` if the name says so; else empty."""
     last = canonical(one.name).rpartition(".")[2]
     return next((word for word in MEANINGS if word in last), "")
 
 
 def own_word(one: Tensor) -> str:
-    """What both sides may call it by themselves: ``A_log``, ``a_log``; empty for words that every
-    layer has."""
+    """Return a specific last part of a name that both sides may share, such as ``a_log`` for
+    ``A_log``.
+
+    Empty for words that every layer has.
+    """
     last = canonical(whole(one.name)).rpartition(".")[2].lower()
     return "" if last in COMMON else last
 
 
 def whole(name: str) -> str:
-    """``qkv.weight`` of its piece ``qkv.weight[1]``."""
+    """Return the name of a fused tensor from that of its piece: ``qkv.weight`` of
+    ``qkv.weight[1]``."""
     return name.partition("[")[0]
 
 
 def place(one: Tensor, used: dict[str, tuple[int, str]]) -> tuple[int, str]:
+    """Return the sort key of a tensor: its first call, and the number of the piece."""
     return used[whole(one.name)][0], one.name.partition("[")[2]
 
 
 def shape(one: Tensor) -> tuple[int, ...]:
-    """Sorted: a matrix may be stored transposed."""
+    """Return the sorted shape without ones, because a matrix may be stored transposed."""
     return tuple(sorted(n for n in one.shape if n > 1))

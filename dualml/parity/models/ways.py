@@ -1,4 +1,4 @@
-"""Ways to find partners: each takes away what it can pair."""
+"""Rules that pair the parameters of two models; each removes the pairs it finds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from dualml.parity.models.partners import Change, Pair, Tensor, canonical, fit
 
 
 class Rest:
-    """What has no partner yet; each way takes away what it can pair."""
+    """The parameters that have no partner yet; each rule adds the pairs it finds to ``pairs``.
+
+    Args:
+        a, b: all tensors of both sides.
+        pairs: name in ``a`` → its pair, as far as known.
+    """
 
     def __init__(self, a: Sequence[Tensor], b: Sequence[Tensor], pairs: dict[str, Pair]) -> None:
         self.a, self.b, self.pairs = a, b, pairs
 
     def left(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the tensors of both sides without a partner."""
         taken = {pair.b for pair in self.pairs.values()}
         return (
             [one for one in self.a if one.name not in self.pairs],
@@ -24,6 +30,7 @@ class Rest:
         )
 
     def pair(self, x: Tensor, y: Tensor, how: str, allowed: Sequence[Change]) -> None:
+        """Pair two tensors, if one of the ``allowed`` conversions makes their shapes equal."""
         change = fit(x.shape, y.shape)
         if change is not None and change in allowed:
             self.pairs[x.name] = Pair(x.name, y.name, how, change)
@@ -31,20 +38,22 @@ class Rest:
     def by_key(
         self, how: str, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]
     ) -> None:
-        """Where exactly one tensor of each side has a key."""
+        """Pair tensors whose key occurs exactly once on each side."""
         by_a, by_b = (grouped(side, key) for side in self.left())
         for word, xs in by_a.items():
             if len(xs) == 1 and len(by_b.get(word, ())) == 1:
                 self.pair(xs[0], by_b[word][0], how, allowed)
 
     def as_told(self, how: str, pairs: Mapping[str, str], allowed: Sequence[Change]) -> None:
+        """Pair tensors as a mapping from names in ``a`` to names in ``b`` says."""
         xs, ys = ({one.name: one for one in side} for side in self.left())
         for x, y in pairs.items():
             if x in xs and y in ys:
                 self.pair(xs[x], ys[y], how, allowed)
 
     def by_ending(self, allowed: Sequence[Change]) -> None:
-        """``layers.0.weight`` and ``0.weight``: one name is the end of the other, and no second."""
+        """Pair tensors if one name ends with the other, uniquely: ``layers.0.weight`` and
+        ``0.weight``."""
         rest_a, rest_b = self.left()
         pairs = [
             (x, y)
@@ -58,14 +67,16 @@ class Rest:
                 self.pair(x, y, "ending", allowed)
 
     def by_block(self, allowed: Sequence[Change]) -> None:
-        """Outermost modules with other names and equal contents, where no two are alike."""
+        """Pair outermost modules with other names and equal contents, if no two of them are
+        alike."""
 
         def blocks(whole: Sequence[Tensor], left: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
+            """Return the modules that are not paired at all: head of the name → tail → tensor."""
             named: dict[str, dict[str, Tensor]] = defaultdict(dict)
             for one in whole:
                 head, _, tail = canonical(one.name).partition(".")
                 named[head][tail] = one
-            # The rest of a module whose other parts have partners elsewhere is no module.
+            # A module is not considered if some of its parameters are paired already.
             free = {one.name for one in left}
             return {
                 head: row
@@ -74,6 +85,7 @@ class Rest:
             }
 
         def alike(x: dict[str, Tensor], y: dict[str, Tensor]) -> bool:
+            """Whether two modules have the same names inside, with shapes that fit."""
             return x.keys() == y.keys() and all(
                 fit(x[tail].shape, y[tail].shape) in allowed for tail in x
             )
@@ -87,9 +99,10 @@ class Rest:
                     self.pair(one, of_b[ys[0]][tail], "block", allowed)
 
     def by_order(self, key: Callable[[Tensor], Hashable], allowed: Sequence[Change]) -> None:
-        """The first with the first, where both sides have equally many of one shape and kind."""
+        """Pair tensors in order, where both sides have equally many of one shape and key."""
 
         def kind(one: Tensor) -> Hashable:
+            """Return key and shape of a tensor, without axes of length one."""
             shape = tuple(n for n in one.shape if n != 1)
             return key(one), tuple(sorted(shape)) if allowed == ["transpose"] else shape
 
@@ -101,8 +114,10 @@ class Rest:
                     self.pair(x, y, "order", allowed)
 
     def by_sequence(self) -> None:
-        """The longest common sequence of shapes, of several the one whose names are most alike:
-        one side has more layers, or fewer biases."""
+        """Pair the longest common subsequence of shapes; ties are broken by similarity of names.
+
+        One side may have more layers, or fewer biases.
+        """
         xs, ys = self.left()
         best = np.zeros((len(xs) + 1, len(ys) + 1))
         score = np.full((len(xs), len(ys)), -1.0)
@@ -123,18 +138,20 @@ class Rest:
 
 
 def likeness(x: str, y: str) -> float:
-    """Share of common parts of two names, in PyTorch's words."""
+    """Return the share of common parts of two names, in PyTorch's terms."""
     a, b = (set(canonical(one).split(".")) for one in (x, y))
     return len(a & b) / len(a | b)
 
 
 def ends(x: str, y: str) -> bool:
+    """Whether one dotted name ends with the other."""
     return x.endswith(f".{y}") or y.endswith(f".{x}")
 
 
 def grouped(
     side: Sequence[Tensor], key: Callable[[Tensor], Hashable]
 ) -> dict[Hashable, list[Tensor]]:
+    """Group tensors by key, in order."""
     groups: dict[Hashable, list[Tensor]] = defaultdict(list)
     for one in side:
         groups[key(one)].append(one)

@@ -1,4 +1,4 @@
-"""The sentences of a comparison in two languages."""
+"""Messages of a model comparison in two languages."""
 
 from __future__ import annotations
 
@@ -10,5 +10,9 @@ Language = Literal["en", "zh"]
 
 
 def text(lang: Language, key: str, **values: Any) -> str:
-    """A sentence with its values; an unknown key is an error of ours and raises `KeyError`."""
+    """Return a message with its values filled in.
+
+    Raises:
+        KeyError: an unknown key, which is an internal error.
+    """
     return phrases(lang, "models")[key].format(**values)

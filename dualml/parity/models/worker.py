@@ -1,8 +1,8 @@
-"""One side of a comparison: ``python -m dualml.parity.models.worker FOLDER SIDE``.
+"""Worker process of one side: ``python -m dualml.parity.models.worker FOLDER SIDE``.
 
-``job.json`` says what to build and ``inputs.npz`` holds the batch. The side ``a`` gives its initial
-weights in ``weights/``; the side ``b`` waits for them, pairs them with its own, and loads them.
-Both run the same steps under their framework's Recorder and leave a trace in ``FOLDER/SIDE``.
+``job.json`` describes what to build, and ``inputs.npz`` holds the batch. Side ``a`` writes its
+initial weights to ``weights/``; side ``b`` waits for them, pairs them with its own, and loads them.
+Both run the same steps under their framework's Recorder and write a trace to ``FOLDER/SIDE``.
 """
 
 from __future__ import annotations
@@ -35,26 +35,28 @@ from dualml.parity.models.subject import blamed, load
 from dualml.parity.models.trace import Trace, key, read_trace
 from dualml.parity.models.uses import by_use
 
-#: Of one side, how often it looks for the other's weights.
+#: Seconds between two checks for the other side's weights.
 LOOK_S = 0.05
 
 
 class Room(Protocol):
-    """What ``models.py`` of a backend offers."""
+    """Interface of the ``models`` module of a backend package."""
 
     Recorder: Callable[..., Base]
 
     def prepare(self, seed: int) -> None:
-        """Device, mode and seeds of a fresh process."""
+        """Set device, mode and seeds of a new process."""
 
     def building(self) -> AbstractContextManager[dict[int, Place]]:
-        """See `dualml.parity.models.built.built`."""
+        """Record where layers are built, see
+        `dualml.parity.models.construction.record_construction`."""
 
     def tensor(self, array: NDArray[Any]) -> Any:
-        """Numbers as float32, whole numbers as the type the framework looks up with."""
+        """Return an array as a tensor: floats as float32, integers as the dtype of the framework's
+        indices."""
 
     def optimizer(self, model: Any, given: Any) -> Any:
-        """Of a `Rule`, or of a function that takes the parameters."""
+        """Make an optimizer from an `OptimizerSpec`, or from a function of the parameters."""
 
     def step(
         self,
@@ -64,16 +66,20 @@ class Room(Protocol):
         recorder: Base,
         takes: bool,
     ) -> Callable[..., None]:
-        """A function of the inputs that makes one whole step; with ``takes`` the last of them are
-        the targets, else the loss is given None."""
+        """Return a function of the inputs that makes one whole step.
+
+        Args:
+            takes: whether the last input is the targets; else the loss gets None as targets.
+        """
 
     def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """Named losses of outputs and targets."""
+        """Return the named losses, as functions of outputs and targets."""
 
     def train(self, model: Any, on: bool) -> None: ...
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
+    """Run the steps of one side, given on the command line, and record its trace."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]
@@ -121,6 +127,7 @@ def perform(emit: Emitter) -> dict[str, Any]:
 
 
 def build(model: dict[str, Any]) -> Any:
+    """Call the builder of a model; raise `UserError` if it needs arguments or fails."""
     builder = load(model)
     if needed := needs(builder):
         raise UserError(
@@ -132,7 +139,7 @@ def build(model: dict[str, Any]) -> Any:
 
 
 def needs(builder: Callable[..., Any]) -> list[str]:
-    """Arguments that must be given; none where a builder does not tell."""
+    """Return the arguments that a builder requires; empty if its signature is unknown."""
     try:
         parameters = signature(builder).parameters.items()
     except (TypeError, ValueError):
@@ -143,35 +150,36 @@ def needs(builder: Callable[..., Any]) -> list[str]:
 
 
 def optimizer_of(room: Room, model: Any, kind: dict[str, Any] | None) -> Any:
+    """Make the optimizer of a job; None if it has none."""
     if kind is None:
         return None
     return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load(kind))
 
 
 def loss_of(room: Room, kind: str | dict[str, Any]) -> Any:
-    """A function of outputs and targets; None for a forward pass alone."""
+    """Return the loss as a function of outputs and targets; None for a forward pass only."""
     if isinstance(kind, dict):
         return load(kind)
     return None if kind == "none" else room.losses()[kind]
 
 
 def give(recorder: Base, folder: Path, calls: list[Operation]) -> None:
-    """The weights, their list and what is done with them, for the other side."""
+    """Write the weights, their list and the operations that use them for the other side."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
     trace.arrays = {key("parameters", 0, n): w for n, w in recorder.weights().items()}
     trace.operations = calls
     trace.write(folder / ".weights")
-    (folder / ".weights").rename(folder / "weights")  # both files are there at once
+    (folder / ".weights").rename(folder / "weights")  # both files appear at once
 
 
 def take(
     recorder: Base, folder: Path, job: dict[str, Any], calls: Callable[[], list[Operation]]
 ) -> None:
-    """Pair the other side's weights with this model's, and load them.
+    """Wait for the other side's weights, pair them with this model's, and load them.
 
     Raises:
-        UserError: see `match`.
-        TrialError: they did not come in time.
+        UserError: they cannot be paired, see `match_tensors`.
+        TrialError: they did not arrive in time.
     """
     deadline = time.monotonic() + job["timeout"]
     while not (folder / "weights").exists():
@@ -206,7 +214,7 @@ def take(
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:
-    """Raises: UserError where a named loss cannot take these targets."""
+    """Raise `UserError` if a named loss cannot take these targets."""
     if target is None:
         raise UserError(f"loss {loss!r} needs targets=; on the command line y in --inputs FILE.npz")
     if loss == "cross_entropy" and target.dtype.kind not in "iu":

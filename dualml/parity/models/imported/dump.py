@@ -1,4 +1,4 @@
-"""What a tool has dumped of a few steps, and the trace that it makes."""
+"""The contents of another tool's dump, and its conversion to a trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualml.parity.models.layers import kind
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Trace, digest, key
 
-#: Of gradients with respect to outputs: ``backward:conv1`` is that of ``conv1``.
+#: Prefix of gradients with respect to outputs: ``backward:conv1`` belongs to ``conv1``.
 BACKWARD = "backward:"
 
 
@@ -25,9 +25,10 @@ class Saved:
     """One tensor of a dump.
 
     Attributes:
-        summary: see `summary`; NaN where the tool wrote none.
-        file: where its numbers are; None where they are not, or only in a pickle.
-        trained: whether it takes a gradient.
+        shape: shape of the tensor.
+        summary: see `summarize`; NaN where the tool wrote none.
+        file: the file with its numbers; None if there is none, or only a pickle.
+        trained: whether it requires a gradient.
     """
 
     shape: tuple[int, ...]
@@ -36,20 +37,27 @@ class Saved:
     trained: bool = True
 
     def value(self, summarised: bool) -> NDArray[Any]:
-        """The tensor, or its summary."""
+        """Return the tensor, or its summary."""
         if summarised or self.file is None:
             return np.array(self.summary, np.float64)
         return read_npy(self.file)
 
     def start(self, summarised: bool) -> NDArray[Any]:
-        """What must be exactly equal where two sides began with the same: a mean is rounded."""
+        """Return the part that must be exactly equal on both sides initially; excludes the rounded
+        mean."""
         return np.array(self.summary[:2], np.float64) if summarised else self.value(False)
 
 
 @dataclass
 class Step:
-    """One step: ``inputs`` of the model, ``outputs`` of modules in the order of execution, then
-    gradients with respect to them; parameters before the step and their gradients."""
+    """The tensors of one step.
+
+    Attributes:
+        inputs: inputs of the model.
+        outputs: outputs of modules in execution order, then the gradients with respect to them.
+        parameters: parameters before the step.
+        gradients: gradients of the parameters.
+    """
 
     inputs: list[Saved] = field(default_factory=list)
     outputs: dict[str, Saved] = field(default_factory=dict)
@@ -57,6 +65,7 @@ class Step:
     gradients: dict[str, Saved] = field(default_factory=dict)
 
     def every(self) -> Iterator[Saved]:
+        """Yield all tensors of the step."""
         yield from self.inputs
         for table in (self.outputs, self.parameters, self.gradients):
             yield from table.values()
@@ -64,7 +73,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Dump:
-    """``pickled``: whether tensors lie in files that would have to be unpickled."""
+    """A dump of several steps.
+
+    Attributes:
+        tool: name of the tool.
+        framework: ``torch`` or ``mindspore``.
+        modules: name of a module → its type.
+        pickled: whether tensors are in files that would have to be unpickled.
+    """
 
     tool: str
     framework: str
@@ -74,14 +90,14 @@ class Dump:
 
     @property
     def whole(self) -> bool:
-        """Whether it has the numbers of every tensor."""
+        """Whether the dump has the numbers of every tensor."""
         return all(saved.file is not None for step in self.steps for saved in step.every())
 
     def trace(self, summarised: bool) -> Trace:
-        """As a `Recorder` would have left it, without draws.
+        """Convert the dump to a trace as a `Recorder` would have written it, without draws.
 
         Args:
-            summarised: in place of each tensor its summary.
+            summarised: replace each tensor by its summary.
 
         Raises:
             UserError: a file is missing or damaged.
@@ -111,18 +127,19 @@ class Dump:
 
 
 def backward_kind(type_name: str) -> str:
-    """The type of the gradient with respect to the output of a module of a type."""
+    """Return the type name for the gradient with respect to the output of a module of this type."""
     return f"{kind(type_name)} backward"
 
 
 def summary(
     largest: Any, smallest: Any, mean: Any, norm: Any, shape: Sequence[int]
 ) -> tuple[float, ...]:
-    """Largest, smallest, mean and root mean square, as far as a tool wrote them.
+    """Return the available statistics of a tensor: largest, smallest, mean and root mean square.
 
     Args:
-        mean: NaN where the tool writes none, although the others are numbers.
-        norm: Euclidean.
+        mean: NaN if the tool writes none although the other statistics are numbers.
+        norm: the Euclidean norm.
+        shape: shape of the tensor.
     """
     known = [largest, smallest]
     if not (_missing(mean) and not _missing(largest)):
@@ -133,4 +150,5 @@ def summary(
 
 
 def _missing(number: Any) -> bool:
+    """Whether a statistic is absent or NaN."""
     return not isinstance(number, int | float) or math.isnan(number)

@@ -1,13 +1,13 @@
-"""Dumps of msprobe (MindStudio's, `PrecisionDebugger`), of modules and of calls of the API.
+"""Read dumps of msprobe (MindStudio's `PrecisionDebugger`), of modules and of API calls.
 
-    DUMP/step0/rank0/dump.json             what was recorded, with statistics
-    DUMP/step0/rank0/construct.json        which module each entry is in
+    DUMP/step0/rank0/dump.json             entries of the step, with statistics
+    DUMP/step0/rank0/construct.json        the enclosing module of each entry
     DUMP/step0/rank0/dump_tensor_data/     the tensors: .npy of MindSpore, .pt of PyTorch
 
-An entry of a module is ``Module.conv1.Conv2d.forward.0`` (``Cell.`` in MindSpore), of its
-parameters' gradients ``Module.conv1.Conv2d.parameters_grad.0``, of a call
-``Functional.relu.0.forward``. A ``.pt`` file is a pickle and is not opened: of such a dump the
-statistics are compared, or `dualml_torch.dumped` has written ``.npy`` files beside them.
+Entries are called ``Module.conv1.Conv2d.forward.0`` for a module (``Cell.`` in MindSpore),
+``Module.conv1.Conv2d.parameters_grad.0`` for the gradients of its parameters, and
+``Functional.relu.0.forward`` for a call. A ``.pt`` file is a pickle and is not opened. Such a dump
+is compared by its statistics, unless `dualml_torch.dumped` has written ``.npy`` files beside them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ CALL = re.compile(r"(?P<name>\w+\.(?P<type>\w+)\.\d+)\.(?P<way>forward|backward)
 
 
 def heads(folder: Path) -> list[Path]:
-    """The ``dump.json`` of every step and rank below a folder, if this is such a dump."""
+    """Return the ``dump.json`` files of all steps and ranks below a folder; empty if none."""
     found = [path for deep in ("", "*/", "step*/*/") for path in folder.glob(deep + HEAD)]
     return sorted(found, key=lambda path: ([*map(_number, path.parts[-3:-1])], path))
 
 
 def _number(name: str) -> int:
+    """Return the number at the end of a name; −1 if there is none."""
     digits = re.search(r"\d+$", name)
     return int(digits[0]) if digits else -1
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump: its root, a step, or one rank of a step.
+    """Read a dump of msprobe: its root folder, one step, or one rank of a step.
 
     Raises:
         UserError: several ranks, another format, a damaged file.
@@ -72,6 +73,8 @@ def read(folder: Path) -> Dump:
 
 @dataclass(frozen=True)
 class _Recorded:
+    """One step as read from its ``dump.json``."""
+
     framework: str
     modules: dict[str, str]
     step: Step
@@ -79,6 +82,7 @@ class _Recorded:
 
 
 def _read_step(path: Path) -> _Recorded:
+    """Read one ``dump.json`` and check its framework, level and task."""
     with readable(f"{path}: not a dump of msprobe"):
         head = from_json(read_bytes(path, MOST_TEXT), finite=False)
         for key, known in (("framework", FRAMEWORKS), ("level", LEVELS), ("task", TASKS)):
@@ -91,7 +95,7 @@ def _read_step(path: Path) -> _Recorded:
 
 
 def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
-    """The entries of one step, sorted by what they are."""
+    """Sort the entries of one step into inputs, outputs, parameters and gradients."""
     step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
     data: Mapping[str, Mapping[str, Any]] = head["data"]
     for entry in _ordered(data, _parents(folder)):
@@ -127,15 +131,17 @@ def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
 
 
 def _parents(folder: Path) -> Mapping[str, Any]:
-    """Entry → the entry it is in, as far as that was recorded."""
+    """Return the enclosing entry of each entry, as far as it was recorded."""
     path = folder / CONSTRUCT
     content = from_json(read_bytes(path, MOST_TEXT)) if path.is_file() else {}
     return content if isinstance(content, dict) else {}
 
 
 def _ordered(data: Mapping[str, Any], parents: Mapping[str, Any]) -> list[str]:
-    """Entries as they ended: what a module calls before the module itself. Gradients with respect
-    to outputs come as they are listed."""
+    """Return the entries in the order in which they ended: inner calls before the module itself.
+
+    Gradients with respect to outputs stay in listed order.
+    """
     ends, depths = dict[str, int](), dict[str, int]()
     for place, entry in enumerate(data):
         above = [] if ".backward" in entry else list(_above(entry, parents))
@@ -145,7 +151,7 @@ def _ordered(data: Mapping[str, Any], parents: Mapping[str, Any]) -> list[str]:
 
 
 def _above(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
-    """The modules that an entry is in, from the innermost."""
+    """Yield the modules that enclose an entry, from the innermost outwards."""
     seen = {entry}
     while isinstance(parent := parents.get(entry), str) and parent not in seen:
         seen.add(parent)
@@ -156,19 +162,20 @@ def _above(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
 def _parameters(
     folder: Path, module: str | None, content: Mapping[str, Any]
 ) -> Iterator[tuple[str, Saved]]:
+    """Yield a module's tensors by parameter name."""
     for name, one in content.items():
         for _, saved in _leaves(folder, one):
             yield f"{module}.{name}" if module else name, saved
 
 
 def _outputs(folder: Path, content: Any) -> list[tuple[str, Saved]]:
-    """A lone tensor has no number."""
+    """Return the output tensors with name suffixes; a single tensor has none."""
     leaves = list(_leaves(folder, content))
     return [("", leaves[0][1])] if len(leaves) == 1 else leaves
 
 
 def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, Saved]]:
-    """The tensors in what was passed or returned."""
+    """Yield the tensors inside an argument or result, with their places such as ``[1][key]``."""
     if isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _leaves(folder, inner, f"{place}[{number}]")

@@ -1,4 +1,4 @@
-"""Two folders as traces: of Recorders, or dumps of one tool."""
+"""Read two folders as traces: written by Recorders, or dumps of the same tool."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dualml.parity.models.trace import Trace, read_trace
 
 
 def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
-    """Both sides, and what is to be said of them.
+    """Read both traces, and notes for the result.
 
-    Of dumps without the numbers of every tensor the statistics are taken, on both sides.
+    Unless both dumps have the numbers of every tensor, their statistics are compared.
 
     Raises:
-        UserError: neither traces nor dumps, or not two of a kind.
+        UserError: neither traces nor dumps, or not two of the same kind.
     """
     tools = [tool_of(folder) for folder in (a, b)]
     if tools == ["", ""]:
@@ -36,11 +36,12 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
 
 
 def tool_of(folder: Path) -> str:
-    """Whose dump it is; empty for nobody's."""
+    """Return the name of the tool that wrote a dump; empty if it is unknown."""
     if troubleshooter.info_files(folder):
         return troubleshooter.TOOL
     return msprobe.TOOL if msprobe.heads(folder) else ""
 
 
 def read_dump(folder: Path, tool: str) -> Dump:
+    """Read a dump of this tool."""
     return msprobe.read(folder) if tool == msprobe.TOOL else troubleshooter.read(folder)

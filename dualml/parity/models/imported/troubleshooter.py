@@ -1,10 +1,11 @@
-"""Dumps of TroubleShooter, `troubleshooter.migrator.api_dump_init`: calls of the framework's API.
+"""Read dumps of TroubleShooter, `troubleshooter.migrator.api_dump_init`: calls of a framework's
+API.
 
     DUMP/rank0/FRAMEWORK_api_dump/NN_Conv2d_0_forward_output.0.npy
-    DUMP/rank0/FRAMEWORK_api_dump_info.csv     a list in JSON in each line; .pkl in earlier versions
+    DUMP/rank0/FRAMEWORK_api_dump_info.csv     a JSON list in each line; .pkl in earlier versions
 
 A line is ``[name, step, [], dtype, shape, [max, min, mean]]``, since 1.0.18 with a checksum and the
-norm. A call is called by its kind, its name and its number; a ``backward_input`` is the gradient
+norm. A call is named by its kind, its function and its number; a ``backward_input`` is the gradient
 with respect to the output of the call.
 """
 
@@ -30,13 +31,13 @@ NAME = re.compile(
 
 
 def info_files(folder: Path) -> list[Path]:
-    """The lists of the ranks, if this is such a dump."""
+    """Return the list files of all ranks in a dump; empty if the folder is no such dump."""
     paths = [*folder.glob("*_info.*"), *folder.glob("rank*/*_info.*")]
     return sorted(path for path in paths if INFO.fullmatch(path.name))
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump, or one rank's folder of it.
+    """Read a dump of TroubleShooter, or one rank's folder of it.
 
     Raises:
         UserError: several ranks, another format, a damaged file.
@@ -55,7 +56,7 @@ def read(folder: Path) -> Dump:
         for name, shape, known in rows(path):
             match = NAME.fullmatch(name)
             if match is None:
-                continue  # LAYER_…: where a layer begins
+                continue  # LAYER_…: marks the beginning of a layer
             call, places = match["call"], match["place"].split(".")[1:]
             tensor = path.parent / f"{framework}_api_dump" / f"{name}.npy"
             saved = Saved(shape, known, tensor if tensor.is_file() else None)
@@ -76,9 +77,9 @@ def read(folder: Path) -> Dump:
 
 
 def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
-    """Name, shape and statistics of each tensor."""
+    """Yield name, shape and statistics of each tensor in a list file."""
     for number, line in enumerate(read_bytes(path, MOST_TEXT).splitlines(), 1):
-        row = from_json(line, finite=False)  # without statistics NaN stands in their place
+        row = from_json(line, finite=False)  # NaN replaces missing statistics
         if not (isinstance(row, list) and len(row) in COLUMNS):
             raise ValueError(f"line {number} is no list of 6 or 8; another version wrote it")
         name, _, _, _, shape, numbers = row[:6]
