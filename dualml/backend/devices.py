@@ -1,7 +1,7 @@
-"""Devices of one process on which the stages of a model lie: their names, and who has which.
+"""Devices of one process that hold the stages of a model: device names and the stage placement.
 
-On a CPU ``cpu:0``, ``cpu:1``, … are logical devices: all are the same memory, yet a value that goes
-from one to another is copied and counted, as it would be between two GPUs.
+On a CPU ``cpu:0``, ``cpu:1``, … are logical devices: they share one memory, but a value that moves
+from one to another is copied and counted as it would be between two GPUs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dualml.errors import Unsupported, UserError
 
 MOST_DEVICES = 64
 NAME = re.compile(r"(cpu|cuda|gpu|ascend)(?::([0-9]{1,2}))?")
-#: What users may write → what it is called here.
+#: Device kind as users may write it → canonical kind.
 KINDS = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "ascend": "ascend"}
 
 
 def parse_device(name: str) -> tuple[str, int]:
-    """Read a device's name as kind and index.
+    """Parse a device name into its kind and index.
 
     >>> parse_device("gpu:1"), parse_device("cpu")
     (('cuda', 1), ('cpu', 0))
 
     Raises:
-        UserError: another word, or an index that is no number below `MOST_DEVICES`.
+        UserError: the name is not a device, or its index is not below `MOST_DEVICES`.
     """
     match = NAME.fullmatch(name)
     if match is None or int(match[2] or 0) >= MOST_DEVICES:
@@ -36,10 +36,10 @@ def parse_device(name: str) -> tuple[str, int]:
 
 
 def canonical_names(names: Sequence[str]) -> list[str]:
-    """Spell out device names: ``gpu`` becomes ``cuda:0``.
+    """Return the full device names: ``gpu`` becomes ``cuda:0``.
 
     Raises:
-        UserError: no device's name, or a device that is named twice.
+        UserError: a name is not a device, or a device is named twice.
     """
     spelt = ["{}:{}".format(*parse_device(name)) for name in names]
     for name in spelt:
@@ -52,8 +52,8 @@ def canonical_names(names: Sequence[str]) -> list[str]:
 
 
 def shift_devices(devices: Sequence[str], replica: int) -> tuple[str, ...]:
-    """Name the devices of a replica: each has GPUs of its own, those after its predecessor's;
-    logical devices are of its own process anyway.
+    """Return the device names of a replica: every replica uses its own GPUs, numbered after those
+    of the previous replica. Logical CPU devices belong to their process and keep their names.
 
     >>> shift_devices(["cuda:0", "cuda:1", "cpu:0"], 1)
     ('cuda:2', 'cuda:3', 'cpu:0')
@@ -71,14 +71,14 @@ def shift_devices(devices: Sequence[str], replica: int) -> tuple[str, ...]:
 def check_present(
     devices: Sequence[str], present: Mapping[str, int], reasons: Mapping[str, str]
 ) -> None:
-    """Refuse devices that are not there, and name those that are.
+    """Raise if a device is missing on this machine; the message lists the available devices.
 
     Args:
-        present: kind of accelerator → how many there are.
-        reasons: kind → why there is none of it.
+        present: kind of accelerator → number of devices.
+        reasons: kind → reason why none is available.
 
     Raises:
-        Unsupported: a device that is not there.
+        Unsupported: a device is missing.
     """
     there = [f"{kind}:{i}" for kind, count in present.items() for i in range(count)]
     listed = ", ".join([f"cpu:0 to cpu:{MOST_DEVICES - 1} (logical)", *there])

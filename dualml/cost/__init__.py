@@ -1,4 +1,5 @@
-"""What an aggregation costs: counted, fitted to measurements, predicted for any number of ranks."""
+"""The cost of aggregation: counted, fitted to measurements, and predicted for any number of
+ranks."""
 
 from __future__ import annotations
 

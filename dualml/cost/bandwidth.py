@@ -1,4 +1,4 @@
-"""Bandwidths of collectives as nccl-tests define them, to be held against a link's.
+"""Bandwidths of collectives as defined by nccl-tests, to be compared with a link's bandwidth.
 
 Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 """
@@ -11,11 +11,11 @@ from dualml.cost.closed import exact
 
 
 class Bandwidths(NamedTuple):
-    """In bytes per second.
+    """Algorithm and bus bandwidth of a collective, in bytes per second.
 
     Attributes:
-        algbw: S / t, where S is the vector that each rank ends with.
-        busbw: algbw · 2 (n − 1)/n: what each rank's link would carry if a ring did it.
+        algbw: S / t, where S is the size of the vector that each rank ends with.
+        busbw: algbw · 2 (n − 1)/n: what each rank's link would carry under a ring algorithm.
     """
 
     algbw: float
@@ -23,12 +23,14 @@ class Bandwidths(NamedTuple):
 
 
 def bandwidths(strategy: str, n: int, nbytes: int, seconds: float) -> Bandwidths | None:
-    """Of a strategy that gives every rank the whole sum, which is an all-reduce whichever
-    collectives carry it out; None for others, and where nothing is sent or no time passes.
+    """Return the bandwidths of a strategy that gives every rank the whole sum, i.e. of an
+    all-reduce, whichever collectives implement it. None for other strategies, and if nothing is
+    sent or no time passes.
 
     Args:
-        n: ranks.
-        nbytes: S, of one rank's vector.
+        strategy: name of the strategy.
+        n: number of ranks.
+        nbytes: S, bytes of one rank's vector.
         seconds: t, until the last rank has the sum.
     """
     if not exact(strategy) or n < 2 or nbytes <= 0 or seconds <= 0:

@@ -1,8 +1,8 @@
-"""Closed forms: what each strategy sends, without building its schedule.
+"""Closed forms of what each strategy sends, without building its schedule.
 
 n is the number of ranks, S the bytes of the vector, k = ⌈log₂ n⌉, p the largest power of two ≤ n.
-The critical path is that of ranks with one send port and one receive port each; a port carries one
-message at a time.
+The critical path assumes one send port and one receive port per rank; a port carries one message at
+a time.
 
 Sources: Thakur, Rabenseifner & Gropp 2005, "Optimization of Collective Communication Operations in
 MPICH", Int. J. High Perform. Comput. Appl. 19(1), section 4 (tree, halving_doubling); Patarasuk &
@@ -23,17 +23,18 @@ EVERY = 10
 
 
 def names() -> tuple[str, ...]:
-    """Every strategy of dualml, in the order of tables; `LIBRARIES` are priced if asked for."""
+    """Return the name of every strategy of dualml, in the order of tables; those of `LIBRARIES` are
+    priced only on request."""
     return tuple(dict.fromkeys([*STRATEGIES, LOCAL_SGD, ASYNCHRONOUS]))
 
 
 def exact(name: str) -> bool:
-    """Every rank holds the sum over all ranks after each update."""
+    """Return whether every rank holds the sum over all ranks after each update."""
     return name in LIBRARIES or getattr(STRATEGIES.get(name), "exact", False)
 
 
 def check(name: str, n: int, nbytes: int = 0, width: int = 1, every: int = 1) -> None:
-    """Raises `UserError` for a strategy, a number of ranks or a size that cannot be."""
+    """Raise `UserError` for an unknown strategy, or an invalid number of ranks or size."""
     known = (*names(), *LIBRARIES)
     if name not in known:
         raise UserError(f"unknown strategy {name!r}{nearest(name, known)}")
@@ -49,12 +50,12 @@ def check(name: str, n: int, nbytes: int = 0, width: int = 1, every: int = 1) ->
 
 @dataclass(frozen=True)
 class Cost:
-    """Messages and bytes of one update; fractions where they are spread over several updates.
+    """Messages and bytes of one update; fractions if they are spread over several updates.
 
     Attributes:
         steps, bytes, added: messages, bytes moved and bytes added on the critical path: the factors
             of α, β and γ.
-        sent, received, bytes_sent, bytes_received: of the rank with the most of each.
+        sent, received, bytes_sent, bytes_received: maxima over the ranks.
         mean_messages, mean_bytes: sent by an average rank, which receives as many.
         total_messages, total_bytes: sent by all ranks.
     """
@@ -73,22 +74,22 @@ class Cost:
 
 
 def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) -> list[Stage]:
-    """The steps of one aggregation, alike ones together; at most 2 ⌈log₂ n⌉ + 2 of them.
+    """Return the steps of one aggregation, with equal steps grouped; at most 2 ⌈log₂ n⌉ + 2 groups.
 
     Args:
-        name: a strategy.
-        n: ranks.
+        name: name of the strategy.
+        n: number of ranks.
         nbytes: S, the bytes of the vector.
-        width: bytes of an element, which is never cut in two.
-        per_node: ranks of a node, for strategies that ask for it; 0: as they choose.
+        width: bytes of an element, which is never split.
+        per_node: ranks per node, for strategies that use it; 0: the strategy chooses.
 
     Raises:
-        UserError: an unknown strategy, n < 1, or a size that is no multiple of ``width``.
+        UserError: an unknown strategy, n < 1, or a size that is not a multiple of ``width``.
     """
     check(name, n, nbytes, width)
     if n == 1:
         return []
-    served = 1 if name == ASYNCHRONOUS else 0  # all n ranks are workers of the server
+    served = 1 if name == ASYNCHRONOUS else 0  # the server is an additional rank
     rows = _strategy(name).on_nodes(per_node).stages(n + served, nbytes // width)
     return [
         replace(s, bytes=s.bytes * width, added=s.added * width, total=s.total * width)
@@ -97,8 +98,8 @@ def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) ->
 
 
 def _strategy(name: str) -> Strategy:
-    """The strategy whose messages count: one aggregation of local_sgd, one round of the
-    asynchronous server, the textbook's algorithm of a native collective."""
+    """Return the strategy whose messages are counted: one aggregation of local_sgd, one round of
+    the asynchronous server, the reference algorithm of a native collective."""
     if name in LIBRARIES:
         return LIBRARIES[name]()
     plain = {LOCAL_SGD: "ring", ASYNCHRONOUS: "parameter_server"}.get(name, name)
@@ -106,22 +107,22 @@ def _strategy(name: str) -> Strategy:
 
 
 def closed(name: str) -> bool:
-    """Whether there is a closed form, and so a price for any number of ranks."""
+    """Return whether a strategy has a closed form, and hence a price for any number of ranks."""
     return _strategy(name).closed()
 
 
 def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> Cost:
-    """Messages, bytes and additions of one update.
+    """Return messages, bytes and additions of one update.
 
     Args:
-        name, n: a strategy, and ranks; also 100,000.
+        name, n: strategy and number of ranks; works for 100,000 ranks.
         nbytes: S, the bytes of the vector.
-        width: bytes of an element, which is never cut in two: 4 gives to the byte what float32
-            vectors cost.
-        every: for local_sgd, updates between two aggregations; its cost is divided by it.
+        width: bytes of an element, which is never split: with 4 the result is exact for float32
+            vectors.
+        every: for local_sgd, updates between two aggregations; the cost is divided by it.
 
     Raises:
-        UserError: an unknown strategy, n < 1, or a size that is no multiple of ``width``.
+        UserError: an unknown strategy, n < 1, or a size that is not a multiple of ``width``.
 
     Example:
         >>> ring = cost("ring", 4, 4000)

@@ -1,4 +1,4 @@
-"""Who is faster, and from where on."""
+"""Comparison of strategies: which one is faster, and where they cross over."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from dualml.cost.closed import exact
 from dualml.cost.units import told_bytes
 from dualml.words import phrases
 
-#: Pairs whose crossover a course asks for.
+#: Classical pairs whose crossover is reported.
 PAIRS = (
     ("ring", "tree"),
     ("ring", "parameter_server"),
     ("ring", "all_gather"),
     ("halving_doubling", "ring"),
 )
-SMALLEST, LARGEST = 1000, 10**12  # bytes between which a crossover is looked for
-#: Relative difference that counts as none.
+SMALLEST, LARGEST = 1000, 10**12  # range of bytes searched for a crossover
+#: Relative difference below which two times are equal.
 SAME = 1e-9
-#: From here on, ties over less than a thousandth of the numbers are left out.
+#: From this number on, ties over less than a thousandth of the numbers are left out.
 NARROW = 1000
 
 
 @dataclass(frozen=True)
 class Range:
-    """From ``first`` to ``last`` this one is faster; None: both take the same time."""
+    """A range of numbers, ``first`` to ``last``, in which ``winner`` is faster; None: both are
+    equally fast."""
 
     first: int
     last: int
@@ -35,15 +36,16 @@ class Range:
 def crossovers(
     a: str, b: str, low: int, high: int, seconds: Callable[[str, int], float]
 ) -> list[Range]:
-    """Ranges of whole numbers (ranks or bytes) in which the one or the other is faster.
+    """Return the ranges of whole numbers (ranks or bytes) in which one or the other is faster.
 
-    Looks at powers of two, numbers one and a half times as large, and both ends, then halves each
-    interval in which the winner changes: a strategy that wins only between two of those is missed.
+    Evaluates powers of two, numbers one and a half times as large, and both ends, then bisects each
+    interval in which the winner changes. A strategy that wins only between two of those points is
+    missed.
 
     Args:
         a, b: two names.
         low, high: smallest and largest number.
-        seconds: of one name at one number.
+        seconds: time of one name at one number.
     """
 
     def winner(x: int) -> str | None:
@@ -58,7 +60,7 @@ def crossovers(
     ranges, start, before = [], low, low
     for x in points[1:]:
         while winner(x) != current:
-            left, right = before, x  # current wins at left, another one at right
+            left, right = before, x  # the current winner wins at left, not at right
             while right - left > 1:
                 middle = (left + right) // 2
                 left, right = (middle, right) if winner(middle) == current else (left, middle)
@@ -67,41 +69,44 @@ def crossovers(
             current = winner(right)
         before = x
     ranges.append(Range(start, high, current))
-    # Where two curves cross between whole numbers of bytes they touch for a few of them.
+    # Curves that cross between whole numbers of bytes tie for a few of them.
     return [
         r for r in ranges if r.winner or r.first < NARROW or r.last - r.first > r.first / NARROW
     ]
 
 
 def pairs(chosen: Sequence[str]) -> list[tuple[str, str]]:
-    """What to compare: the pair that was asked for, or the classical ones among many."""
+    """Return the pairs to compare: the two chosen strategies, or the classical pairs among more of
+    them."""
     if len(chosen) == 2:
         return [(chosen[0], chosen[1])]
     return [pair for pair in PAIRS if set(pair) <= set(chosen)]
 
 
 def fastest(column: dict[str, float]) -> list[str]:
-    """Among those that give every rank the whole sum after each update, if there are two; several
-    if they take the same time, none if all do."""
+    """Return the fastest of the strategies that give every rank the whole sum, if there are at
+    least two; several names if they tie, none if all tie."""
     candidates = {name: value for name, value in column.items() if exact(name)}
     least = min(candidates.values(), default=0.0)
     names = [name for name, value in candidates.items() if value <= least * (1 + SAME)]
     return names if len(names) < len(candidates) else []
 
 
-#: More changes than these are only counted.
+#: If there are more changes, they are only counted.
 LISTED = 3
 
 
 def sentence(
     a: str, b: str, ranges: Sequence[Range], lang: str, *, what: str = "ranks", n: int = 0
 ) -> str:
-    """Where which of two is faster, in words.
+    """Describe as a sentence where which of two strategies is faster.
 
     Args:
-        ranges: what `crossovers` found.
+        a, b: names of the strategies.
+        ranges: result of `crossovers`.
+        lang: language of the sentence.
         what: ``ranks`` or ``bytes``.
-        n: the ranks, where bytes are compared.
+        n: number of ranks, if bytes are compared.
     """
     words = phrases(lang, "crossover")
     low, high = ranges[0].first, ranges[-1].last
@@ -130,7 +135,8 @@ def sentence(
 
 
 def hurt(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str) -> str | None:
-    """Which strategy suffers least and most from the slow rank; None for fewer than two."""
+    """Describe which strategy a straggler slows least and most; None for fewer than two
+    strategies."""
     factors = {name: slowed[name] / t for name, t in healthy.items() if t > 0}
     if len(factors) < 2:
         return None

@@ -1,17 +1,18 @@
-"""What a framework's engine sends for its collectives, where its source says and a wire showed it.
+"""Schedules of a communication engine's collectives, known from its source and checked on the wire.
 
-The schedules are for costs alone: they say who sends how much to whom and what waits for what, not
-which sum is where. A collective that is not here is priced by the textbook's algorithm.
+The schedules are for costs only: they say who sends how much to whom and what waits for what, not
+which sum is where. A collective that is missing here is priced by its textbook algorithm.
 
 gloo's ring all_reduce is the textbook's. Its other collectives, by its source (github.com/
 facebookincubator/gloo, gloo/{broadcast,reduce,gather,allgather}.cc) and by the counters of network
 interfaces (benchmarks/network.py):
 
-- broadcast is a binomial tree whose ranks send to all their children at once: these share the way
-  out, and all have it when the last has. In the schedule, whoever has most to pass on comes last.
-- reduce is a ring's scatter-reduce, then each rank sends its part to the root.
-- all_gather goes around the ring. Two ranks send and receive on one connection, on which the answer
-  "ready" of the one who is later waits behind half of its own vector: half a vector's time is lost.
+- broadcast is a binomial tree whose ranks send to all their children at once: the children share
+  the outgoing bandwidth, and all finish when the last one does. In the schedule, the child with the
+  largest subtree comes last.
+- reduce is a ring reduce-scatter, after which each rank sends its part to the root.
+- all_gather goes around the ring. Two ranks send and receive on one connection, on which the
+  "ready" reply of the later one waits behind half of its own vector: half a vector's time is lost.
 - torch's reduce_scatter on gloo is an all_reduce of which a rank keeps its part.
 """
 
@@ -26,18 +27,19 @@ Steps = list[tuple[Transfer, ...]]
 
 
 def schedule(engine: str, strategy: str, n: int) -> Schedule | None:
-    """Of a strategy's collectives on this engine; None where the textbook's is as good."""
+    """Return the schedule of a strategy's collectives on this engine; None if the textbook's
+    applies."""
     make = ENGINES.get(engine, {}).get(strategy)
     return make(n) if make is not None and n > 1 else None
 
 
 def broadcast(n: int, chunks: int) -> Steps:
-    """From rank 0 to everybody."""
+    """Return the steps of a broadcast from rank 0."""
     parents = {r: r & ~(1 << (r.bit_length() - 1)) for r in range(1, n)}
     steps, waiting = Steps(), dict(parents)
     has = {0}
     while waiting:
-        # The child that is nearest has the largest subtree, and so comes last.
+        # The nearest child has the largest subtree, and so comes last.
         ready = [max((c for c, p in waiting.items() if p == r), default=0) for r in sorted(has)]
         step = tuple(_whole(parents[c], c, chunks, "put") for c in ready if c)
         for t in step:
@@ -48,18 +50,19 @@ def broadcast(n: int, chunks: int) -> Steps:
 
 
 def gather(n: int, chunks: int) -> Steps:
-    """Everybody's vector to rank 0."""
+    """Return the step in which all ranks send their vectors to rank 0."""
     return [tuple(_whole(r, 0, chunks, "add") for r in range(1, n))]
 
 
 def reduce(n: int) -> Steps:
-    """To rank 0, of a vector in n chunks."""
+    """Return the steps of a reduction to rank 0 of a vector in n chunks."""
     scattered = Ring().schedule(n).steps[: n - 1]
     return [*scattered, tuple(Transfer(r, 0, r, r, "put") for r in range(1, n))]
 
 
 def all_gather(n: int, chunks: int, size: int) -> Steps:
-    """Of vectors as long as the first ``size`` chunks."""
+    """Return the steps of an all-gather of vectors that are as long as the first ``size``
+    chunks."""
     if n == 2:
         early, late = (0, size // 2 - 1), (size // 2, size - 1)
         return [
@@ -71,6 +74,7 @@ def all_gather(n: int, chunks: int, size: int) -> Steps:
 
 
 def _whole(source: int, target: int, chunks: int, then: Then) -> Transfer:
+    """Return the transfer of a whole vector."""
     return Transfer(source, target, 0, chunks - 1, then)
 
 
@@ -87,7 +91,7 @@ def _served(n: int) -> Schedule:
 
 
 def _scattered(n: int) -> Schedule:
-    chunks = 2 * n  # of which two are a rank's part
+    chunks = 2 * n  # two chunks are a rank's part
     ring = [
         tuple(Transfer(t.source, t.target, 2 * t.first, 2 * t.first + 1, t.then) for t in step)
         for step in Ring().schedule(n).steps

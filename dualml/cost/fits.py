@@ -1,4 +1,4 @@
-"""All fits of one run, and their file."""
+"""The fits of one run, and their file."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from dualml.cost.model import Fit, Point, fit
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
-#: Whose constants stand in where a strategy has no fit of its own.
+#: Strategy without measurements of its own → strategy whose constants are used instead.
 STAND_IN = {LOCAL_SGD: "all_reduce", ASYNCHRONOUS: "parameter_server"}
 
 
 @dataclass(frozen=True)
 class Fits:
-    """The fits of one run: one for all counted strategies together, and one for each strategy,
-    because a native collective has constants of its own.
+    """The fits of one run: one over all counted strategies together, and one per strategy, because
+    a native collective has constants of its own.
 
     Attributes:
-        point_to_point: from all strategies whose messages are made one by one, or None.
+        point_to_point: fit of all strategies whose messages are sent one by one; None if not
+            fitted.
         strategies: name → fit.
-        skipped: name → why there is none.
-        topology: what the points were taken to be, as `Topology.parse` reads it.
-        engine: whose collectives were measured, where `dualml.cost.engines` knows it.
+        skipped: name → reason why there is no fit.
+        topology: topology assumed for the points, as `Topology.parse` reads it.
+        engine: engine whose collectives were measured, if `dualml.cost.engines` knows it.
     """
 
     point_to_point: Fit | None = None
@@ -38,10 +39,11 @@ class Fits:
     engine: str = ""
 
     def link(self, name: str) -> Link:
-        """Constants for a strategy: its own, those of what it is made of, or point to point.
+        """Return the constants for a strategy: its own, those of its stand-in, or the
+        point-to-point ones.
 
         Raises:
-            UserError: there are none; it says which there are.
+            UserError: no fit applies; the message lists the existing ones.
         """
         own = self.strategies.get(name) or self.strategies.get(STAND_IN.get(name, ""))
         fit = own or self.point_to_point
@@ -51,8 +53,8 @@ class Fits:
         return fit.link
 
     def describe(self) -> dict[str, Any]:
-        """JSON form, ``{"topology", "point_to_point", "strategies", "skipped"}``, and ``engine``
-        where there is one."""
+        """Return the fits as JSON: ``{"topology", "point_to_point", "strategies", "skipped"}``, and
+        ``engine`` if set."""
         content = asdict(self)
         if not self.engine:
             del content["engine"]
@@ -60,7 +62,7 @@ class Fits:
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> Fits:
-        """From what `describe` gives."""
+        """Make fits from the JSON values that `describe` returns."""
         from pydantic import TypeAdapter
 
         topology = str(Topology.parse(text["topology"]))
@@ -68,10 +70,10 @@ class Fits:
 
     @classmethod
     def read(cls, path: Path) -> Fits:
-        """From a JSON file.
+        """Read fits from a JSON file.
 
         Raises:
-            UserError: no such file, or not fits.
+            UserError: the file does not exist or does not contain fits.
         """
         from dualml.files import readable
         from dualml.store.costs import read_fits
@@ -82,14 +84,14 @@ class Fits:
 
 
 def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = "") -> Fits:
-    """One fit for each strategy among the points, and one for those made of counted messages.
+    """Fit each strategy among the points, and all strategies with counted messages together.
 
-    A strategy whose points do not suffice is skipped, with the reason.
+    A strategy with too few points is skipped, with the reason.
 
     Args:
         points: measurements of one backend.
-        topology: what they were taken to share.
-        engine: whose collectives were measured.
+        topology: topology that they are assumed to share.
+        engine: engine whose collectives were measured.
     """
     names = dict.fromkeys(point.strategy for point in points)
     groups = {name: [p for p in points if p.strategy == name] for name in names}

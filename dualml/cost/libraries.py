@@ -1,6 +1,6 @@
-"""All-reduces that libraries and switches have and dualml does not send itself: prices only.
+"""All-reduces of libraries and switches that dualml can price but not run.
 
-They are priced if asked for by name, and by closed forms alone, also for a few ranks.
+They are priced only if requested by name, and by closed forms alone, even for a few ranks.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dualml.aggregation.tree import Tree
 
 @dataclass(frozen=True)
 class DoubleTree(Strategy):
-    """Two binary trees, each with half of the vector in small pieces that follow one another.
+    """Two binary trees, each with half of the vector in small pipelined pieces.
 
-    A rank is a leaf of the one tree and an inner node of the other, so that each port moves S
-    upward and S downward: the bytes are those of a ring of many ranks, the messages on the path of
-    the first piece those of a tree. Left out are the pieces that fill and drain the trees. The
-    bytes are on the widest level of `tree`, the one that crosses nodes wherever one does.
+    A rank is a leaf of one tree and an inner node of the other, so that each port moves S upward
+    and S downward: the bytes are those of a ring with many ranks, the messages on the path of the
+    first piece those of a tree. Filling and draining the trees is neglected. The bytes are
+    attributed to the widest level of `tree`, the one that crosses nodes if any does.
 
     Source: Sanders, Speck & Träff 2009, "Two-tree algorithms for full bandwidth broadcast,
-    reduction and scan", Parallel Computing 35(12). NCCL prices its trees alike: latency by the
+    reduction and scan", Parallel Computing 35(12). NCCL prices its trees similarly: latency by the
     logarithm of the nodes, and half the bandwidth (NVIDIA/nccl, src/graph/tuning.cc).
     """
 
@@ -45,11 +45,11 @@ class DoubleTree(Strategy):
 
 @dataclass(frozen=True)
 class InNetwork(Strategy):
-    """The switch adds: NVLink SHARP (NCCL's NVLS).
+    """Reduction inside the network switch: NVLink SHARP (NCCL's NVLS).
 
-    A rank hands its vector to the switch once, n parts of S/n, and takes the one part it is
+    A rank sends its vector to the switch once, as n parts of S/n, and receives the part that it is
     responsible for; then it sends that sum once and the switch copies it to all. In each direction
-    that is (n + 1)/n · S, against a ring's 2 (n − 1)/n · S, in two messages.
+    that is (n + 1)/n · S, compared with 2 (n − 1)/n · S for a ring, in two messages.
 
     Source: Klenk et al. 2020, "An In-Network Architecture for Accelerating Shared-Memory
     Multiprocessor Collectives", ISCA (the method); n + 1 transfers against 2n as NVIDIA counts them
@@ -67,5 +67,5 @@ class InNetwork(Strategy):
         return 2, length + -(-length // n)
 
 
-#: Name → what prices it.
+#: Name → strategy class that prices it.
 LIBRARIES: dict[str, type[Strategy]] = {kind.name: kind for kind in (DoubleTree, InNetwork)}

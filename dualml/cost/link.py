@@ -1,4 +1,4 @@
-"""The three constants of a link."""
+"""The α-β-γ cost model of a link."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualml.errors import UserError
 
 @dataclass(frozen=True)
 class Link:
-    """A message of b bytes takes α + β·b; adding b bytes up takes γ·b.
+    """Constants of a link: a message of b bytes takes α + β·b; adding b bytes takes γ·b.
 
     Args:
         alpha_s: α, seconds per message.
@@ -18,7 +18,7 @@ class Link:
         gamma_s_per_byte: γ, seconds per byte added.
 
     Raises:
-        UserError: a constant below 0 or not finite.
+        UserError: a constant that is negative or not finite.
 
     Source: Hockney 1994, "The communication challenge for MPP: Intel Paragon and Meiko CS-2",
     Parallel Computing 20(3) (α, β); Thakur, Rabenseifner & Gropp 2005, section 3 (γ).
@@ -34,6 +34,6 @@ class Link:
                 raise UserError(f"a link's constants are finite and not negative: {name}={value}")
 
     def seconds(self, steps: float, nbytes: float, added: float = 0.0) -> float:
-        """α·``steps`` + β·``nbytes`` + γ·``added``: messages, bytes moved, bytes added."""
+        """Return α·``steps`` + β·``nbytes`` + γ·``added``: messages, bytes moved, bytes added."""
         moved = self.alpha_s * steps + self.beta_s_per_byte * nbytes
         return moved + self.gamma_s_per_byte * added

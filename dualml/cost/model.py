@@ -1,4 +1,4 @@
-"""α, β and γ from measured seconds."""
+"""Fit of α, β and γ to measured seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.errors import UserError
 
 PARAMETERS = ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte")
 LEVEL = 0.95
-#: Columns of the design closer to parallel than this are one column.
+#: Condition number above which columns of the design matrix count as linearly dependent.
 DEGENERATE = 1e6
 
 
@@ -28,7 +28,7 @@ class Point:
     Args:
         seconds: measured, above 0.
         steps, bytes, added: messages, bytes moved and bytes added on the critical path.
-        strategy, n, nbytes: what was measured, where it is known.
+        strategy, n, nbytes: what was measured; empty or 0 if unknown.
 
     Raises:
         UserError: seconds that are not a number above 0.
@@ -57,15 +57,22 @@ class Point:
         every: int = EVERY,
         engine: str = "",
     ) -> Point:
-        """The point of a strategy that took ``seconds`` per update for S = ``nbytes`` on n ranks.
+        """Make the point of a strategy that took ``seconds`` per update for S = ``nbytes`` on n
+        ranks.
 
-        On a `shared` machine the bytes of a step are those its cores move one after another. A
-        native collective's messages are those of its ``engine``, where they are known. ``topology``
-        says what messages shared, ``every`` how many updates of local_sgd there are in a round.
+        On a `shared` machine the bytes of a step are those that its cores move one after another. A
+        native collective's messages are those of its ``engine``, if known.
+
+        Args:
+            strategy, n, nbytes: strategy, number of ranks, and bytes of the vector.
+            seconds: measured seconds per update.
+            topology: what the messages shared.
+            every: updates of local_sgd per round.
+            engine: engine of native collectives.
 
         Raises:
-            UserError: one rank, which sends nothing; the asynchronous server, whose seconds are no
-                sum of steps; or `nodes`, which has two links.
+            UserError: a single rank, which sends nothing; the asynchronous server, whose time is
+                not a sum of steps; or `nodes`, which has two links.
         """
         check(strategy, n, nbytes, every=every)
         if n == 1 or strategy == ASYNCHRONOUS or topology.kind == "nodes":
@@ -90,16 +97,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted constants.
+    """Fitted constants of a link, with their errors.
 
     Attributes:
         link: α, β, γ.
-        errors: parameter → standard error, for those that were fitted.
-        intervals: parameter → 95 % interval.
-        points: how many measurements.
+        errors: parameter → standard error, for the fitted ones.
+        intervals: parameter → 95 % confidence interval.
+        points: number of measurements.
         median_error, worst_error: of |fitted − measured| / measured.
-        ranks, sizes: smallest and largest n and S among them, (0, 0) if unknown: outside of these
-            a prediction is an extrapolation.
+        ranks, sizes: smallest and largest n and S among the points, (0, 0) if unknown; outside of
+            these a prediction is an extrapolation.
     """
 
     link: Link
@@ -112,22 +119,22 @@ class Fit:
     sizes: tuple[int, int] = (0, 0)
 
     def describe(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the fit as JSON-compatible values."""
         return asdict(self)
 
 
 def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
-    """α and β, and with ``gamma`` γ, by non-negative least squares over the ``points``.
+    """Fit α and β, and with ``gamma`` γ, by non-negative least squares over the ``points``.
 
     Residuals are relative, (α·steps + β·bytes + γ·added − seconds) / seconds, so that microseconds
     count as much as seconds. Standard errors are those of ordinary least squares, the roots of the
-    diagonal of σ² (AᵀA)⁻¹ with σ² = residual sum of squares / (points − parameters), and the 95 %
-    intervals are Student's t with as many degrees of freedom, cut off at 0. They cover scatter, not
-    a model that is wrong: where errors run with n or S, look at ``worst_error``.
+    diagonal of σ² (AᵀA)⁻¹ with σ² = residual sum of squares / (points − parameters). The 95 %
+    intervals use Student's t with the same degrees of freedom and are cut off at 0. They cover
+    scatter, not a wrong model: if errors depend on n or S, see ``worst_error``.
 
     Raises:
-        UserError: fewer points than parameters + 1, or points that cannot tell the parameters
-            apart; it says what to measure.
+        UserError: fewer points than parameters + 1, or points that do not determine the parameters;
+            the message says what to measure.
 
     Source: Lawson & Hanson 1995, "Solving Least Squares Problems", chapter 23 (NNLS).
     """
@@ -169,10 +176,12 @@ def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
 
 
 def _distinguish(points: Sequence[Point], a: Any, lengths: Any) -> None:
-    """Raises `UserError` if the points leave a constant open."""
+    """Raise `UserError` if the points do not determine a constant."""
     import numpy as np
 
     def apart(columns: int) -> bool:
+        """Return whether the first ``columns`` columns of the design matrix are linearly
+        independent."""
         kept = lengths[:columns]
         return bool(kept.all() and np.linalg.cond(a[:, :columns] / kept) < DEGENERATE)
 

@@ -1,4 +1,4 @@
-"""What the options of `dualml simulate` mean."""
+"""Conversion of the options of `dualml simulate`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dualml.cost.topology import Topology
 from dualml.errors import UserError
 from dualml.model.zoo import model as find_model
 
-#: Constants where none are given: a local network.
+#: Default constants: a local network.
 ALPHA, BANDWIDTH = "50us", "1GB/s"
 
 
 def vector(size: str | None, model: str | None) -> int:
-    """Bytes of the vector that is added up."""
+    """Return the bytes of the vector that is aggregated."""
     if size is not None and model is not None:
         raise UserError("--size and --model both say how large the vector is; give one of them")
     if size is not None:
@@ -27,7 +27,7 @@ def vector(size: str | None, model: str | None) -> int:
 
 
 def fitted(path: Path | None, *constants: str | None) -> Fits | None:
-    """The fits of a file, which leave no constant to be given."""
+    """Read the fits of a file, None without a file; with a file no constant may be given."""
     if path is None:
         return None
     if any(text is not None for text in constants):
@@ -38,7 +38,7 @@ def fitted(path: Path | None, *constants: str | None) -> Fits | None:
 def constants(
     alpha: str | None, bandwidth: str | None, beta: str | None, gamma: str | None
 ) -> Link:
-    """One link from what was given."""
+    """Make a link from the options."""
     if bandwidth is not None and beta is not None:
         raise UserError("--bandwidth and --beta are one constant (β = 1 / bandwidth); give one")
     return Link(
@@ -53,7 +53,7 @@ def constants(
 def slowness(
     rank: int | None, compute: float, latency: str, bandwidth: str | None, jitter: str
 ) -> Slow | None:
-    """The slow rank, if there is one."""
+    """Make the straggler from the options; None if nothing is slow."""
     slow = Slow(
         rank or 0,
         compute,
@@ -72,7 +72,7 @@ def slowness(
 
 
 def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) -> Topology:
-    """The topology with the link between its nodes."""
+    """Parse the topology and set the link between its nodes."""
     topology = Topology.parse(text)
     if alpha is None and bandwidth is None:
         return topology

@@ -1,9 +1,10 @@
-"""The event simulation of a pipeline: any schedule, pass by pass, with a clock for each rank.
+"""Event simulation of a pipeline: any schedule, pass by pass, with a clock for each rank.
 
-A rank does its program in order and each pass as soon as what it needs is there. A message between
-two stages travels while both ranks compute: the sender does not wait, the receiver only if it has
-nothing else to do next. Messages from one rank to another go one at a time, each α + β·bytes;
-stages of one rank hand over for nothing. Ticks of the grid play no part.
+A rank runs its program in order, and each pass as soon as its dependencies are met. A message
+between two stages travels while both ranks compute: the sender does not wait, and the receiver
+waits only if it has nothing else to do next. Messages from one rank to another are serialized, each
+taking α + β·bytes; stages of one rank exchange values at no cost. The ticks of the grid are
+ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dualml.split.schedule import Action, Grid
 
 @dataclass(frozen=True)
 class Span:
-    """A pass, from when to when in seconds."""
+    """A pass with its start and end in seconds."""
 
     action: Action
     start: float
@@ -30,7 +31,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Message:
-    """What ``action`` made, on its way to the rank of the next stage, in seconds."""
+    """The output of ``action`` on its way to the rank of the next stage, with start and end in
+    seconds."""
 
     action: Action
     source: int
@@ -41,13 +43,13 @@ class Message:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One update of a pipeline.
+    """Simulated timeline of one update of a pipeline.
 
     Attributes:
-        spans: for every rank its passes in their order.
-        messages: between ranks, in the order in which they leave each of them.
+        spans: for every rank its passes, in order.
+        messages: messages between ranks, in the order in which they leave each rank.
         update_s: seconds of the optimizer after a rank's last pass.
-        live: for every rank the most activations it holds at once.
+        live: for every rank the largest number of activations that it holds at once.
     """
 
     spans: tuple[tuple[Span, ...], ...]
@@ -57,12 +59,12 @@ class Timeline:
 
     @property
     def finish(self) -> tuple[float, ...]:
-        """When each rank has done its update."""
+        """Seconds at which each rank has finished its update."""
         return tuple(max((s.end for s in row), default=0.0) + self.update_s for row in self.spans)
 
     @property
     def seconds(self) -> float:
-        """When the last rank has done its update."""
+        """Seconds at which the last rank has finished its update (makespan)."""
         return max(self.finish)
 
     @property
@@ -72,18 +74,18 @@ class Timeline:
 
     @property
     def idle(self) -> tuple[float, ...]:
-        """Seconds that each rank does not compute until the last one has done its update."""
+        """Seconds until the makespan in which each rank does not compute."""
         return tuple(self.seconds - busy for busy in self.busy)
 
     @property
     def bubble(self) -> float:
-        """Share of the ranks' time in which they idle: 1 − busy / (p · makespan)."""
+        """Idle share of the ranks' time: 1 − busy / (p · makespan)."""
         total = len(self.spans) * self.seconds
         return 1 - math.fsum(self.busy) / total if total else 0.0
 
     def rows(self) -> list[tuple[int, str, str, float, float]]:
-        """Everything with its place in time, to be drawn: (rank, label, kind, start, end) with the
-        kinds ``F``, ``B``, ``update`` and, at its sender, ``send``."""
+        """Return all events for drawing as (rank, label, kind, start, end), with the kinds ``F``,
+        ``B``, ``update`` and, at the sender, ``send``."""
         rows: list[tuple[int, str, str, float, float]] = []
         for rank, row in enumerate(self.spans):
             rows += [(rank, str(s.action), s.action.kind, s.start, s.end) for s in row]
@@ -93,7 +95,7 @@ class Timeline:
         return rows + [(m.source, str(m.action), "send", m.start, m.end) for m in self.messages]
 
     def describe(self) -> dict[str, Any]:
-        """As JSON, in seconds."""
+        """Return the timeline as JSON-compatible values, in seconds."""
         return {
             "seconds": self.seconds,
             "bubble": self.bubble,
@@ -120,17 +122,17 @@ def simulate_pipeline(
     transfer_s: float | Sequence[float] = 0.0,
     update_s: float = 0.0,
 ) -> Timeline:
-    """One update on paper.
+    """Simulate one update of a pipeline.
 
     Args:
-        grid: the schedule; only its programs count.
-        forward_s, backward_s: of one micro-batch in each stage, or one number for all.
-        transfer_s: of one message over each boundary between a stage and the next, either way, or
-            one number for all; see `message_s`.
-        update_s: of the optimizer, on each rank after its last pass.
+        grid: the schedule; only the order of its programs matters.
+        forward_s, backward_s: seconds of one micro-batch in each stage, or one number for all.
+        transfer_s: seconds of one message over each boundary between stages, in either direction,
+            or one number for all; see `message_s`.
+        update_s: seconds of the optimizer, on each rank after its last pass.
 
     Raises:
-        UserError: a schedule that cannot be carried out, or times that cannot be.
+        UserError: a schedule that cannot run, or invalid times.
     """
     validate(grid, ticks=False)
     stages = grid.stages
@@ -143,7 +145,7 @@ def simulate_pipeline(
     programs, owners = grid.programs(), grid.owners
     spans: list[list[Span]] = [[] for _ in programs]
     messages: list[Message] = []
-    there: dict[tuple[Action, int], float] = {}  # (what was made, rank) → when it has it
+    there: dict[tuple[Action, int], float] = {}  # (action, rank) → when the rank has its result
     links: dict[tuple[int, int], float] = {}  # (source, target) → when the link is free again
     going = True
     while going:
@@ -170,13 +172,13 @@ def simulate_pipeline(
 
 
 def message_s(nbytes: float | Sequence[float], link: Link) -> list[float]:
-    """α + β·bytes of one message over each boundary."""
+    """Return α + β·bytes of one message over each boundary."""
     sizes = [nbytes] if isinstance(nbytes, int | float) else nbytes
     return [link.seconds(1, size) for size in sizes]
 
 
 def _times(name: str, given: float | Sequence[float], n: int, what: str) -> list[float]:
-    """One time for each of ``n``, none below 0."""
+    """Return one time for each of ``n`` items, checked to be finite and not negative."""
     times = [float(given)] * n if isinstance(given, int | float) else [float(t) for t in given]
     if len(times) != n:
         raise UserError(f"{name}: {len(times)} times for {n} {what}")

@@ -1,4 +1,5 @@
-"""A question about a pipeline: which schedule, how long its passes take, and the answer as JSON."""
+"""A request of `dualml simulate` about a pipeline: its schedule and times, and the answer as
+JSON."""
 
 from __future__ import annotations
 
@@ -17,23 +18,24 @@ from dualml.split.order import validate
 from dualml.split.schedule import Grid
 from dualml.split.schedules import bubble, build, live_bound
 
-#: Ranks, and passes of all ranks together, that are laid out.
+#: Limits of a layout: ranks, and passes of all ranks together.
 MOST_RANKS, MOST_PASSES = 64, 200_000
 RANKS, MICRO_BATCHES = 4, 8
-#: Bytes of a file with a grid: some for each pass.
+#: Largest file with a grid in bytes: some bytes per pass.
 MOST_GRID = 20 * MOST_PASSES
 
 
 @dataclass(frozen=True)
 class PipelineRequest:
-    """One update of a pipeline.
+    """One update of a pipeline to be simulated.
 
     Args:
-        name: of the schedule; None for a grid from a file.
+        name: name of the schedule; None for a grid from a file.
         grid: the schedule itself.
-        forward_s, backward_s: of one micro-batch in each stage, or in all; None: ticks only.
-        transfer_s: of one message between two stages.
-        update_s: of the optimizer.
+        forward_s, backward_s: seconds of one micro-batch in each stage, or in all; None: only
+            ticks.
+        transfer_s: seconds of one message between two stages.
+        update_s: seconds of the optimizer.
     """
 
     name: str | None
@@ -45,7 +47,7 @@ class PipelineRequest:
 
     @cached_property
     def theory(self) -> float | None:
-        """Share of idle ticks by the textbook's formula; None where it has none."""
+        """Theoretical share of idle ticks; None if the schedule has no textbook formula."""
         p, stages = self.grid.ranks, self.grid.stages
         if self.name is None or self.grid.owners != tuple(range(p)) * (stages // p):
             return None
@@ -57,11 +59,12 @@ class PipelineRequest:
 
     @cached_property
     def live(self) -> list[int]:
+        """Largest number of activations that each rank holds at once."""
         return [self.grid.live(rank) for rank in range(self.grid.ranks)]
 
     @cached_property
     def bounds(self) -> list[int] | None:
-        """The most activations each rank may hold; None for a grid from a file."""
+        """Largest number of activations that each rank may hold; None for a grid from a file."""
         if self.name is None:
             return None
         owners, m = self.grid.owners, self.grid.micro_batches
@@ -69,7 +72,7 @@ class PipelineRequest:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """In seconds, if any were given."""
+        """Simulated timeline in seconds; None without times."""
         if self.forward_s is None or self.backward_s is None:
             return None
         there, back = (times[0] if len(times) == 1 else times
@@ -77,7 +80,7 @@ class PipelineRequest:
         return simulate_pipeline(self.grid, there, back, self.transfer_s, self.update_s)
 
     def describe(self) -> dict[str, Any]:
-        """The answer as JSON."""
+        """Return the answer as JSON-compatible values."""
         return {
             "schedule": self.name,
             "ranks": self.grid.ranks,
@@ -101,10 +104,10 @@ def grid_of(
     chunks: int | None,
     owners: str | None,
 ) -> Grid:
-    """The schedule that the options mean.
+    """Build the schedule that the options describe.
 
     Raises:
-        UserError: options that contradict one another, or a grid that cannot be carried out.
+        UserError: options that contradict one another, or a grid that cannot run.
     """
     if path is not None:
         if any(given is not None for given in (name, ranks, micro_batches, chunks, owners)):
@@ -135,6 +138,7 @@ def grid_of(
 
 
 def _small(p: int, passes: int) -> None:
+    """Raise `UserError` if the pipeline is too large to lay out."""
     if p > MOST_RANKS or 2 * passes > MOST_PASSES:
         raise UserError(
             f"a pipeline is laid out for up to {MOST_RANKS} ranks and {MOST_PASSES:,} passes; "
@@ -143,6 +147,7 @@ def _small(p: int, passes: int) -> None:
 
 
 def _numbers(text: str, what: str = "--owners") -> tuple[int, ...]:
+    """Parse comma-separated whole numbers."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and len(word) < 7 for word in words):
         raise UserError(f"{what} {text!r}: write whole numbers, as in 0,1,0")
@@ -150,10 +155,11 @@ def _numbers(text: str, what: str = "--owners") -> tuple[int, ...]:
 
 
 def read_grid(path: Path) -> Grid:
-    """A schedule from a file: JSON or TOML with ``rows`` (and ``owners``), or one line per rank.
+    """Read a schedule from a file: JSON or TOML with ``rows`` (and ``owners``), or text with one
+    line per rank.
 
     Raises:
-        UserError: a file that is none of them, or a schedule that cannot be carried out.
+        UserError: the file has none of these forms, or its schedule cannot run.
     """
     try:
         content = read_bytes(path, MOST_GRID)
@@ -166,13 +172,13 @@ def read_grid(path: Path) -> Grid:
         else:
             grid = Grid.read(text)
         validate(grid)
-    except ValueError as error:  # also what is no UTF-8, no JSON, no TOML
+    except ValueError as error:  # includes invalid UTF-8, JSON and TOML
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
     return grid
 
 
 def passes(text: str, what: str, stages: int) -> tuple[float, ...]:
-    """``1ms``, or one time for each stage: ``1ms,2ms``."""
+    """Parse ``1ms``, or one time per stage: ``1ms,2ms``."""
     times = tuple(units.seconds(part, what) for part in text.split(","))
     if len(times) not in (1, stages):
         raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")
@@ -189,7 +195,8 @@ def request(
     update: str | None,
     size: str | None,
 ) -> PipelineRequest:
-    """What the options about time mean: without ``--backward`` going back takes twice as long."""
+    """Make the request from the options about time; without ``--backward`` a backward pass takes
+    twice as long as a forward pass."""
     if forward is None:
         late = {"--backward": backward, "--update": update, "--size": size}
         given = [option for option, value in late.items() if value is not None]

@@ -1,4 +1,5 @@
-"""Seconds of one update: by events for a few ranks, by closed forms for many."""
+"""Predicted seconds of one update: by event simulation for a few ranks, by closed forms for
+many."""
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ from dualml.errors import UserError
 
 #: Ranks up to which every message is simulated.
 EVENTS = 64
-#: Messages to simulate in all when delays are drawn, and the limits of how often.
+#: Total messages to simulate if delays are drawn, and limits on the number of draws.
 BUDGET, FEWEST, MOST = 20_000, 4, 200
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One update of one strategy, for ``nbytes`` bytes on ``n`` ranks.
+    """Predicted time of one update of one strategy, for ``nbytes`` bytes on ``n`` ranks.
 
     Attributes:
         seconds: until the last rank has finished computing and aggregating.
-        compute_s: of a rank that is not slow.
+        compute_s: computation of a rank that is not slow.
         how: ``events`` or ``closed``.
-        ranks: the split of each rank's time, where events were simulated; for local_sgd that of
-            one whole round of k updates.
+        ranks: breakdown of each rank's time if events were simulated, else None; for local_sgd that
+            of one whole round of k updates.
     """
 
     strategy: str
@@ -46,13 +47,14 @@ class Prediction:
 
     @property
     def algbw(self) -> float | None:
-        """Bytes per second (`dualml.cost.bandwidth`); None where that is no all-reduce, computes,
-        or sends nothing."""
+        """Algorithm bandwidth in bytes per second (`dualml.cost.bandwidth`); None if the strategy
+        is no all-reduce, computes, or sends nothing."""
         return None if self._rates is None else self._rates.algbw
 
     @property
     def busbw(self) -> float | None:
-        """What each rank's link would carry if a ring did it, likewise."""
+        """Bus bandwidth in bytes per second: what each rank's link would carry under a ring
+        algorithm; None as for `algbw`."""
         return None if self._rates is None else self._rates.busbw
 
     @property
@@ -77,13 +79,13 @@ def predict(
     events: int = EVENTS,
     engine: str = "",
 ) -> Prediction:
-    """Seconds of one update: compute, then aggregate.
+    """Predict the seconds of one update: compute, then aggregate.
 
     Without a slow rank, events and closed forms give the same number for `flat` and `shared`. For
-    `nodes` the closed forms take each step as long as its busiest port, which is close. A slow rank
-    is taken to delay every step it takes part in: exact for the ring, mostly somewhat too long for
-    the others, and rough for `nodes`. Jitter delays each computation of the slow rank: the mean
-    over drawn delays, or, in closed forms, with the mean delay.
+    `nodes` the closed forms take each step to be as long as its busiest port, which is close. A
+    slow rank is assumed to delay every step it takes part in: exact for the ring, mostly somewhat
+    too long for the others, and rough for `nodes`. Jitter delays each computation of the slow rank:
+    events average over drawn delays, closed forms use the mean delay.
 
     local_sgd computes ``every`` updates, then aggregates by ring; the seconds are divided by
     ``every``. parameter_server_async is priced by the bounds of operational analysis (Denning &
@@ -91,18 +93,18 @@ def predict(
     long as the workers need without queues, or as the server needs for n, whichever is longer.
 
     Args:
-        strategy: its name.
-        n: ranks.
+        strategy: name of the strategy.
+        n: number of ranks.
         nbytes: S, the bytes of the vector.
         link: α, β, γ; inside a node, for `nodes`.
         compute_s: seconds a rank computes before it aggregates, on a core of its own.
-        slow: a rank that is slow.
+        slow: a rank that is slow; None: all ranks are equal.
         topology: what messages share.
-        width: bytes of an element, which is never cut in two.
+        width: bytes of an element, which is never split.
         every: updates between two aggregations of local_sgd.
-        seed: of the jitter's draws, the same for every strategy.
-        events: ranks up to which every message is simulated.
-        engine: whose collectives a native strategy is made of, up to ``events`` ranks, where
+        seed: seed of the jitter, the same for every strategy.
+        events: number of ranks up to which every message is simulated.
+        engine: engine whose collectives a native strategy uses, up to ``events`` ranks, if
             `dualml.cost.engines` knows it; else the textbook's.
 
     Raises:
@@ -124,7 +126,7 @@ def predict(
 
     if strategy == ASYNCHRONOUS:
         return taking(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
-    first = own = computing * share  # when ranks begin, and the slow one
+    first = own = computing * share  # when the other ranks and the slow one begin
     if slow is not None:
         own *= slow.compute
     if name in LIBRARIES or (n > events and closed(name)):
@@ -163,7 +165,7 @@ def predict(
 
 
 def _mean(runs: Sequence[Simulated]) -> Simulated:
-    """Rank by rank."""
+    """Average the simulations rank by rank."""
     if len(runs) == 1:
         return runs[0]
     fields = zip(*(astuple(run) for run in runs), strict=True)
@@ -174,11 +176,11 @@ def _mean(runs: Sequence[Simulated]) -> Simulated:
 
 @dataclass(frozen=True)
 class _Slowed:
-    """What a slow rank adds to the stages that it takes part in, which follow one another.
+    """Closed-form delay that a slow rank adds to a sequence of stages.
 
     Attributes:
         rows, times: the stages, and the seconds of each without the slow rank.
-        first, late: when the others begin, and how much later the slow rank.
+        first, lateness: when the other ranks begin, and how much later the slow rank begins.
     """
 
     n: int
@@ -191,11 +193,11 @@ class _Slowed:
     late: float
 
     def extra(self, stage: Stage) -> float:
-        """Of one message of the slow rank."""
+        """Return the extra seconds that the straggler adds to one of its messages."""
         return delay(self.slow, stage.bytes / stage.messages, self.link)
 
     def seconds(self, name: str) -> float:
-        """Until the last rank has finished."""
+        """Return the seconds until the last rank has finished."""
         total, late, r = sum(self.times), self.late, self.slow.rank
         if name == "tree":
             return self.first + self._tree()
@@ -207,7 +209,7 @@ class _Slowed:
         for stage, seconds in zip(self.rows, self.times, strict=True):
             outside = stage.kind in ("in", "out")
             if outside and self.n - p <= r < p:
-                # It waits while others hand over their vectors: so much later it may begin.
+                # It waits while others send their vectors, which hides some of its lateness.
                 late = max(0.0, late - seconds) if stage.kind == "in" else late
             elif outside:
                 total += self.extra(stage)
@@ -216,7 +218,8 @@ class _Slowed:
         return self.first + late + total
 
     def _tree(self) -> float:
-        """Up and down again: the longer of the way past the slow rank and the way without it."""
+        """Return the seconds of the tree, up and down: the longer of the path through the slow rank
+        and the path without it."""
         k, r, extra = len(self.times) // 2, self.slow.rank, self.extra(self.rows[0])
         up, down = self.times[:k], self.times[k:][::-1]
         level = (r & -r).bit_length() - 1 if r else k  # the step in which r sends to its parent
@@ -229,7 +232,8 @@ class _Slowed:
         return max(sum(up), self.late + way(up)) + max(sum(down), way(down))
 
     def _server(self) -> float:
-        """A slow server slows every message; a slow worker only its own, which may come last."""
+        """Return the seconds of the parameter server: a slow server delays every message, a slow
+        worker only its own, which may come last."""
         m, r, (push, pull), extra = self.n - 1, self.slow.rank, self.times, self.extra(self.rows[0])
         if r == 0:
             return self.late + push + pull + 2 * m * extra
@@ -242,14 +246,14 @@ class _Slowed:
 def _asynchronous(
     n: int, nbytes: int, link: Link, computing: float, slow: Slow | None, topology: Topology
 ) -> float:
-    """Mean seconds of n updates, by bounds."""
+    """Return the mean seconds of n updates of the asynchronous server, by operational bounds."""
     late = computing * slow.compute + slow.jitter_s if slow else computing
     if n == 1:
         return late
     far = topology.inter if topology.kind == "nodes" and n > topology.count else None
     wire = far or link
     message, adding = wire.seconds(1, nbytes), link.gamma_s_per_byte * nbytes
-    cycle = own = computing + 2 * message + adding  # of a worker, and of the slow one
+    cycle = own = computing + 2 * message + adding  # of a normal worker, and of the slow one
     if slow is not None:
         own = late + 2 * (message + delay(slow, nbytes, wire)) + adding
     free = n / ((n - 1) / cycle + 1 / own) if min(cycle, own) > 0 else 0.0

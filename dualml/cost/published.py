@@ -1,7 +1,8 @@
-"""Published all-reduces, and what the model predicts for them.
+"""Published all-reduce measurements, and the model's predictions for them.
 
-α and β are fitted (`dualml.cost.fit`) to half of the points of a curve's few ranks, those with the
-smallest hashes; the other half, and all points of other numbers of ranks, are held out.
+α and β are fitted (`dualml.cost.fit`) to half of the points of a curve's smallest numbers of ranks,
+those with the smallest hashes; the other half, and all points of other numbers of ranks, are held
+out.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from dualml.parse import from_toml
 
 @cache
 def tables() -> Mapping[str, Any]:
-    """``sources`` and ``curves``, as the file has them."""
+    """Return ``sources`` and ``curves`` of the published data file."""
     return from_toml((files("dualml.cost") / "published.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One published time.
+    """One published all-reduce time.
 
     Attributes:
         curve: key of its curve.
-        n, nbytes: ranks, and bytes of the vector.
-        seconds: of one all-reduce.
+        n, nbytes: number of ranks, and bytes of the vector.
+        seconds: time of one all-reduce.
     """
 
     curve: str
@@ -40,21 +41,26 @@ class Measured:
 
     @property
     def digest(self) -> bytes:
+        """Hash by which points are assigned to the fit or held out."""
         return hashlib.sha256(f"{self.curve}/{self.nbytes}/{self.n}".encode()).digest()
 
     def point(self, strategy: str) -> Point:
+        """Return the measurement as a point of the cost model."""
         return Point.of(strategy, self.n, self.nbytes, self.seconds)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Measurements of one library on one machine by one algorithm.
+    """Measurements of one library on one machine with one algorithm.
 
     Attributes:
-        strategy: what it is priced as.
-        of: the numbers of ranks that the fit may see, half of their points.
-        halved: False where there is one size alone: then the fit sees all points of these ranks.
-        by: the curve whose constants are used; its own name, but for runs of other days.
+        name: key of the curve.
+        about: its entry in the data file.
+        strategy: strategy as which it is priced.
+        fitted_ranks: numbers of ranks that the fit may use, half of their points.
+        halved: False if there is only one size: then the fit uses all points of these ranks.
+        constants_from: curve whose constants are used; its own name, except for runs of other days.
+        points: all measurements.
     """
 
     name: str
@@ -66,17 +72,18 @@ class Curve:
     points: tuple[Measured, ...]
 
     def fitted(self) -> tuple[Measured, ...]:
-        """The points that the fit may use."""
+        """Return the points that the fit may use."""
         few = sorted((p for p in self.points if p.n in self.of), key=lambda p: p.digest)
         return tuple(few[: -(-len(few) // 2)] if self.halved else few)
 
     def fit(self, strategy: str = "") -> Fit:
-        """The constants, of this strategy or of another one."""
+        """Fit the constants, for this strategy or another one."""
         points = self.fitted() if self.by == self.name else curves()[self.by].fitted()
         return fit([p.point(strategy or self.strategy) for p in points])
 
     def parts(self, strategy: str = "") -> Parts:
-        """The errors of all points, predicted / measured − 1, by what the fit saw of them."""
+        """Return the errors of all points, predicted / measured − 1, grouped by their role in the
+        fit."""
         link, seen = self.fit(strategy).link, set(self.fitted())
 
         def errors(of: Callable[[Measured], bool]) -> dict[Measured, float]:
@@ -92,18 +99,21 @@ class Curve:
 
 @dataclass(frozen=True)
 class Parts:
-    """Of the points that were fitted, of other sizes on the same ranks, of other ranks."""
+    """Errors of the fitted points, of other sizes on the same ranks, and of other numbers of
+    ranks."""
 
     fitted: Mapping[Measured, float]
     sizes: Mapping[Measured, float]
     ranks: Mapping[Measured, float]
 
     def held_out(self) -> list[float]:
+        """Return the errors of all points that were not fitted."""
         return [*self.sizes.values(), *self.ranks.values()]
 
 
 @cache
 def curves() -> Mapping[str, Curve]:
+    """Return name → published curve."""
     return {name: _curve(name, about) for name, about in tables()["curves"].items()}
 
 
@@ -123,7 +133,7 @@ def _curve(name: str, about: Mapping[str, Any]) -> Curve:
 
 
 def summary(errors: Sequence[float]) -> tuple[float, float]:
-    """Median and worst of their sizes.
+    """Return the median and the maximum of the absolute errors.
 
     Example:
         >>> summary([0.1, -0.4, 0.2])
@@ -136,7 +146,8 @@ def summary(errors: Sequence[float]) -> tuple[float, float]:
 
 
 def describe() -> dict[str, Any]:
-    """Every curve with its source, constants, points and predictions, as JSON."""
+    """Return every curve with its source, constants, points and predictions as JSON-compatible
+    values."""
     found = []
     for curve in curves().values():
         link, parts = curve.fit().link, curve.parts()

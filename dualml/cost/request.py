@@ -1,4 +1,4 @@
-"""What `dualml simulate` is asked for, and its answer."""
+"""A request of `dualml simulate` about strategies, and its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_RANKS = 10**6
 
 @dataclass(frozen=True)
 class Request:
-    """One question to the model.
+    """One question to the cost model.
 
     Attributes:
         strategies, ranks: rows and columns of the table.
@@ -54,6 +54,7 @@ class Request:
     def predict(
         self, name: str, n: int, nbytes: int | None = None, events: int = EVENTS
     ) -> Prediction:
+        """Predict one strategy for n ranks."""
         return predict(
             name,
             n,
@@ -69,19 +70,21 @@ class Request:
         )
 
     def quick(self, name: str, n: int, nbytes: int) -> float:
-        """Seconds for a search over many n or sizes: events only where the table shows them, unless
-        closed forms are exact or delays would have to be drawn many times."""
+        """Return predicted seconds for a search over many n or sizes. Events are simulated only
+        where the table shows them, unless closed forms are exact or delays would have to be drawn
+        many times."""
         plain = self.slow is None and self.topology.kind == "flat"
         drawn = self.slow is not None and self.slow.jitter_s > 0
         events = 0 if plain or drawn or nbytes != self.nbytes else EVENTS
         return self.predict(name, n, nbytes, events).seconds
 
     def table(self) -> dict[int, dict[str, Prediction]]:
-        """n → strategy → prediction."""
+        """Return n → strategy → prediction."""
         return {n: {name: self.predict(name, n) for name in self.strategies} for n in self.ranks}
 
     def sentences(self, table: dict[int, dict[str, Prediction]], lang: str) -> list[str]:
-        """What the numbers say: crossovers over n, over the size, and whom the slow rank hurts."""
+        """Describe the results as sentences: crossovers over n and over the size, and whom the slow
+        rank hurts."""
         low, high = max(2, min(self.ranks)), max(self.ranks)
         texts: list[str | None] = []
         for a, b in pairs(self.strategies) if low <= high else ():
@@ -100,7 +103,7 @@ class Request:
         return [text for text in texts if text]
 
     def describe(self, lang: str) -> dict[str, Any]:
-        """The answer as JSON."""
+        """Return the answer as JSON-compatible values."""
         table = self.table()
         return {
             "bytes": self.nbytes,
@@ -131,10 +134,11 @@ class Request:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """``2,4,8``, ``2..100000`` (both ends and the powers of two between), or both together.
+    """Parse ``2,4,8``, ``2..100000`` (both ends and the powers of two between), or a mixture of
+    both.
 
     Raises:
-        UserError: not numbers, one below 1, or more than a million ranks.
+        UserError: not numbers, a number below 1, or more than a million ranks.
     """
     ranks: set[int] = set()
     for part in text.split(","):
@@ -151,7 +155,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 
 def schedules(strategies: Sequence[str], ranks: Sequence[int], every: int) -> dict[str, str]:
-    """Strategy → its grid for one n.
+    """Return strategy → printed schedule for one n.
 
     Raises:
         UserError: several n, or one above 64.

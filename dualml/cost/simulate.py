@@ -1,10 +1,10 @@
-"""The event simulation: any schedule, message by message, with a clock for each rank.
+"""Event simulation of an aggregation: any schedule, message by message, with a clock for each rank.
 
-A message of b bytes takes α + β·b. In a step a rank sends its messages one after the other, the
-next rank to the right first, and receives one at a time in the order in which they leave; it can do
-both at once. It leaves the step when all are sent and received and what is to be added is added
-(γ per byte), and waits for nobody else. Every time is a maximum or a sum of earlier ones, so with
-`flat` and `shared` no rank becomes faster when another one becomes slower.
+A message of b bytes takes α + β·b. In a step a rank sends its messages one after the other, to the
+nearest rank on the right first, and receives one at a time in the order in which they leave; it can
+send and receive at once. It leaves the step when all messages are sent and received and all
+additions are done (γ per byte), and waits for nobody else. Every time is a maximum or a sum of
+earlier ones, so with `flat` and `shared` no rank becomes faster when another one becomes slower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dualml.errors import UserError
 
 
 def check_slow(slow: Slow, n: int) -> None:
-    """Raises `UserError` for a rank that does not exist or a number that cannot be."""
+    """Raise `UserError` for a slow rank that does not exist or an invalid slowness."""
     if not 0 <= slow.rank < n:
         raise UserError(f"slow rank {slow.rank}: with n = {n}, ranks go from 0 to {n - 1}")
     if slow.compute <= 0 or slow.latency_s < 0 or slow.jitter_s < 0:
@@ -36,12 +36,12 @@ def check_slow(slow: Slow, n: int) -> None:
 
 @dataclass(frozen=True)
 class Simulated:
-    """One aggregation; a value in seconds for each rank.
+    """Simulated aggregation; each attribute has one value in seconds per rank.
 
     Attributes:
         finish: when the rank holds its result.
         compute: before its first message.
-        transfer: at least one of its ports busy, or adding.
+        transfer: at least one of its ports is busy, or it adds.
         wait: the rest, until it finishes.
     """
 
@@ -52,7 +52,7 @@ class Simulated:
 
     @property
     def seconds(self) -> float:
-        """When the last rank finishes."""
+        """Seconds at which the last rank finishes."""
         return max(self.finish)
 
 
@@ -66,20 +66,20 @@ def simulate(
     topology: Topology = FLAT,
     width: int = 1,
 ) -> Simulated:
-    """Carry out a schedule on paper.
+    """Simulate a schedule.
 
     Args:
         schedule: who sends what to whom.
         nbytes: S, the bytes of the vector.
         link: α, β, γ; inside a node, for `nodes`.
         start: seconds each rank computes before it takes part; default 0.
-        slow: a rank whose messages are slowed; its computing, with its jitter, is the caller's
-            matter (``start``).
+        slow: a rank whose messages are slowed; the caller accounts for its computation and jitter
+            in ``start``.
         topology: what messages share.
-        width: bytes of an element, which is never cut in two.
+        width: bytes of an element, which is never split.
 
     Raises:
-        UserError: a start for another number of ranks, or a slow rank that cannot be.
+        UserError: a start for another number of ranks, or an invalid slow rank.
     """
     n = schedule.ranks
     compute = [0.0] * n if start is None else list(map(float, start))
@@ -99,7 +99,7 @@ Seconds = defaultdict[int, float]
 
 @dataclass
 class _Run:
-    """The clocks and ports of one simulation, of a vector of ``length`` elements."""
+    """Clocks and ports of one simulation of a vector of ``length`` elements."""
 
     schedule: Schedule
     link: Link
@@ -109,10 +109,11 @@ class _Run:
     length: int
     clock: list[float]
     busy: list[float]
-    #: Ports → when they are free again.
+    #: Port → time from which it is free again.
     free: defaultdict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
 
     def step(self, step: Sequence[Transfer]) -> None:
+        """Advance the clocks by one step of the schedule."""
         n, clock, free = self.schedule.ranks, self.clock, self.free
         spans = [self.schedule.span(t, self.length) for t in step]
         sizes = [(end - begin) * self.width for begin, end in spans]
@@ -133,8 +134,8 @@ class _Run:
             at = max(clock[a], free[port])
             free[port] = sent[a] = at + out
             out_s[a] += out
-            # The receiver's port is held only for the time the message would take without the
-            # sender's slowness: meanwhile it takes what others send.
+            # The receiver's port is busy only for the time the message would take without the
+            # sender's slowness: meanwhile it receives what others send.
             arriving.append((max(at + out - plain, clock[b]), i, plain))
         for at, i, plain in sorted(arriving):
             a, b = step[i].source, step[i].target
@@ -150,17 +151,19 @@ class _Run:
             self.busy[r] += max(out_s[r], in_s[r]) + added[r]
 
     def _port(self, way: str, rank: int, peer: int) -> tuple[str, int]:
+        """Return the port that a message uses: the rank's own, or its node's for other nodes."""
         if self.topology.across(rank, peer):
             return f"node {way}", rank // self.topology.count
         return way, rank
 
     def _extra(self, rank: int, nbytes: int, link: Link) -> float:
+        """Return the extra seconds of a message if the rank is slow."""
         if self.slow is None or rank != self.slow.rank:
             return 0.0
         return delay(self.slow, nbytes, link)
 
     def _crowding(self, step: Sequence[Transfer], sizes: Sequence[int]) -> tuple[float, float]:
-        """Factors on moving and on adding in this step, on a shared machine."""
+        """Return the factors on moving and on adding in this step, on a shared machine."""
         out, into, add = Counter[int](), Counter[int](), Counter[int]()
         for t, size in zip(step, sizes, strict=True):
             out[t.source] += size
@@ -174,7 +177,7 @@ class _Run:
 
 
 def delay(slow: Slow, nbytes: float, link: Link) -> float:
-    """Seconds that the slowness of a rank adds to one of its messages."""
+    """Return the seconds that the slowness of a rank adds to one of its messages."""
     rate = slow.bandwidth_bytes_per_s
     throttled = 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)
     return slow.latency_s + throttled

@@ -1,25 +1,26 @@
-"""A model split in width or in depth: which step is shorter, and from where on.
+"""Tensor parallelism compared with a pipeline of two stages: which update is shorter, and from
+where on.
 
-A model of L linear layers with the sizes d₀, d₁, …, d_L and a batch of B samples computes
-C = 6·B·Σ dᵢ₋₁·dᵢ operations an update: 2·B·dᵢ₋₁·dᵢ forward and twice that backward. F is how many
-a rank does in a second; numbers are float32 of 4 bytes; α, β and γ are those of `Link`.
+A model of L linear layers with the sizes d₀, d₁, …, d_L and a batch of B samples takes C = 6·B·Σ
+dᵢ₋₁·dᵢ operations per update: 2·B·dᵢ₋₁·dᵢ forward and twice that backward. A rank does F operations
+per second; numbers are float32 of 4 bytes; α, β and γ are those of `Link`.
 
-**Horizontal**, on n ranks (Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter
-Language Models Using Model Parallelism", section 3): of each pair of layers the first is split by
-columns, the second by rows. One all-reduce adds up the pair's output (4·B·dᵢ₊₁ bytes), one the
-gradient of its input (4·B·dᵢ₋₁ bytes); nothing hides them:
+**Horizontal** (tensor parallel), on n ranks (Shoeybi et al. 2019, "Megatron-LM: Training
+Multi-Billion Parameter Language Models Using Model Parallelism", section 3): of each pair of layers
+the first is split by columns, the second by rows. One all-reduce sums the pair's output (4·B·dᵢ₊₁
+bytes), one the gradient of its input (4·B·dᵢ₋₁ bytes); nothing overlaps them:
 
     T_h = C / (n·F) + Σ over the pairs [A(4·B·dᵢ₊₁) + A(4·B·dᵢ₋₁)]
     A(S) = 2(n−1)·α + 2(n−1)/n·S·β + (n−1)/n·S·γ
 
-**Vertical**, in 2 stages with m micro-batches of B/m samples (Huang et al. 2019, "GPipe", section
-2.3): f₀ and f₁ seconds forward and b₀ and b₁ backward for a micro-batch, t = α + β·4·B/m·d for a
-message over the cut of width d:
+**Vertical** (pipeline), in 2 stages with m micro-batches of B/m samples (Huang et al. 2019,
+"GPipe", section 2.3): f₀ and f₁ seconds forward and b₀ and b₁ backward for a micro-batch, t = α +
+β·4·B/m·d for a message over the cut of width d:
 
     T_v = f₀ + t + f₁ + (m−1)·max(f₀, t, f₁) + b₁ + t + b₀ + (m−1)·max(b₁, t, b₀)
 
 With two equal halves and t below f that is (m+1)/(2m)·C/F + 2t. It is exact for `gpipe`; with
-`1f1b` messages may hold the ranks up more or less (`dualml.cost.pipeline` tells).
+`1f1b` messages may delay the ranks more or less (see `dualml.cost.pipeline`).
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ from dualml.cost.compare import crossovers
 from dualml.cost.link import Link
 from dualml.errors import UserError
 
-WIDTH = 4  # bytes of a number
-#: What a solver looks at: widths, and bytes per second.
+WIDTH = 4  # bytes of an element
+#: Upper limits of the search: widths, and bytes per second.
 WIDEST, FASTEST = 10**6, 10**15
 
 
 def tensor_parallel_step(
     sizes: Sequence[int], batch: int, n: int, flops_per_s: float, link: Link, *, whole: bool = True
 ) -> float:
-    """Seconds of an update split horizontally: T_h.
+    """Return the seconds of an update with tensor parallelism: T_h.
 
     Args:
         sizes: d₀ … d_L; an odd layer at the end is computed by every rank.
-        batch: B, samples.
-        n: ranks.
+        batch: B, number of samples.
+        n: number of ranks.
         flops_per_s: F of one rank.
-        link: between the ranks.
-        whole: whether the gradient of the first pair's input is added up, too, as below other
-            layers; nobody needs that of the data.
+        link: link between the ranks.
+        whole: whether the gradient of the first pair's input is summed, too, as it is needed if
+            other layers come before the pair; the gradient of the data is not needed.
 
     Raises:
-        UserError: numbers that cannot be.
+        UserError: invalid numbers.
     """
     _check(sizes, batch, n, flops_per_s)
     flops = _flops(sizes, batch)
@@ -67,15 +68,15 @@ def tensor_parallel_step(
 def vertical_step(
     sizes: Sequence[int], batch: int, m: int, flops_per_s: float, link: Link, *, cut: int = 0
 ) -> float:
-    """Seconds of an update split vertically in 2 stages: T_v.
+    """Return the seconds of an update with a pipeline of 2 stages: T_v.
 
     Args:
         sizes, batch, flops_per_s, link: as in `tensor_parallel_step`.
-        m: micro-batches, B/m samples each, whole or not.
-        cut: layers of the first stage; 0: where it is fastest.
+        m: number of micro-batches, B/m samples each, possibly fractional.
+        cut: number of layers of the first stage; 0: the fastest cut.
 
     Raises:
-        UserError: numbers that cannot be, or a single layer.
+        UserError: invalid numbers, or a single layer.
     """
     _check(sizes, batch, m, flops_per_s)
     layers = len(sizes) - 1
@@ -98,9 +99,9 @@ def vertical_step(
 def width_from(
     layers: int, batch: int, m: int, n: int, flops_per_s: float, link: Link
 ) -> int | None:
-    """The width d from which on the horizontal split is faster, in a model of L layers d × d.
+    """Return the width d from which on tensor parallelism is faster, in a model of L layers d × d.
 
-    Computing grows with d², messages with d. For n = 2, a link that does not hold up the pipeline
+    Computation grows with d², messages with d. For n = 2, a link that does not delay the pipeline
     and γ = 0, it is the root of T_v − T_h:
 
         3·B·L/(m·F)·d² − 4·B·(L − 2/m)·β·d − 2·(L − 1)·α = 0
@@ -110,7 +111,7 @@ def width_from(
         batch, m, n, flops_per_s, link: as in the two steps.
 
     Returns:
-        None if a million is not wide enough.
+        None if a width of a million is not enough.
     """
 
     return _from(WIDEST, batch, m, n, flops_per_s, lambda d: ([d] * (layers + 1), link))
@@ -119,19 +120,19 @@ def width_from(
 def bandwidth_from(
     sizes: Sequence[int], batch: int, m: int, n: int, flops_per_s: float, link: Link
 ) -> int | None:
-    """The bandwidth 1/β, in bytes per second, from which on the horizontal split is faster.
+    """Return the bandwidth 1/β, in bytes per second, from which on tensor parallelism is faster.
 
-    For n = 2, L layers d × d, a link that does not hold up the pipeline and γ = 0:
+    For n = 2, L layers d × d, a link that does not delay the pipeline and γ = 0:
 
         1/β = 4·B·d·(L − 2/m) / (3·B·L·d²/(m·F) − 2·(L − 1)·α)
 
     Args:
         sizes, batch, m, n, flops_per_s: as in the two steps.
-        link: its β is what is looked for.
+        link: its β is the unknown.
 
     Returns:
-        None if 10¹⁵ bytes per second are too slow, as where the denominator is not above 0: then α
-        alone takes longer than the bubble of the pipeline.
+        None if 10¹⁵ bytes per second are not enough, as when the denominator is not above 0: then α
+            alone takes longer than the bubble of the pipeline.
     """
 
     def faster(rate: int) -> tuple[Sequence[int], Link]:
@@ -141,7 +142,7 @@ def bandwidth_from(
 
 
 def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
-    """A(S) as `dualml simulate` prices it: of whole numbers of 4 bytes."""
+    """Return A(S) as `dualml simulate` prices it, for whole elements of 4 bytes."""
     one = cost("all_reduce", n, nbytes, WIDTH)
     return link.seconds(one.steps, one.bytes, one.added)
 
@@ -154,7 +155,7 @@ def _from(
     flops_per_s: float,
     at: Callable[[int], tuple[Sequence[int], Link]],
 ) -> int | None:
-    """Where the last range begins, if it is the horizontal split's."""
+    """Return the beginning of the last range if tensor parallelism wins it, else None."""
 
     def seconds(name: str, x: int) -> float:
         sizes, link = at(x)
@@ -167,12 +168,12 @@ def _from(
 
 
 def _flops(sizes: Sequence[int], batch: int) -> list[float]:
-    """Of each layer, forward and backward."""
+    """Return the operations of each layer, forward and backward."""
     return [6.0 * batch * a * b for a, b in itertools.pairwise(sizes)]
 
 
 def _check(sizes: Sequence[int], batch: int, parts: int, flops_per_s: float) -> None:
-    """``parts``: ranks or micro-batches."""
+    """Raise `UserError` for invalid numbers; ``parts`` is the number of ranks or micro-batches."""
     if len(sizes) < 2 or min(sizes) < 1:
         raise UserError(f"a model has at least 2 sizes, each from 1; received {list(sizes)}")
     if batch < 1 or parts < 1 or not flops_per_s > 0:

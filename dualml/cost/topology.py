@@ -1,4 +1,4 @@
-"""Where the ranks stand: what their messages share."""
+"""Topologies: how ranks are connected, and which links their messages share."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ HOW = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P core
 
 @dataclass(frozen=True)
 class Topology:
-    """How ranks are connected.
+    """Connection of the ranks.
 
     Args:
         kind: ``flat``: a full-duplex link of its own for each rank. ``nodes``: ranks of one node
-            use the link between themselves, and share the node's one full-duplex port for messages
-            to other nodes. ``shared``: all ranks on one machine, where moving and adding bytes
-            costs processor time and there are ``count`` cores for it.
-        count: ranks of a node, or cores.
+            use the link among themselves, and share the node's one full-duplex port for messages to
+            other nodes. ``shared``: all ranks on one machine, where moving and adding bytes costs
+            processor time and there are ``count`` cores for it.
+        count: ranks per node, or cores.
         inter: for ``nodes``, the link between nodes; None: the same constants as inside.
 
     Raises:
-        UserError: a kind or a count that cannot be.
+        UserError: an invalid kind or count.
     """
 
     kind: Literal["flat", "nodes", "shared"] = "flat"
@@ -39,7 +39,7 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """``flat``, ``nodes:8`` or ``shared:2``.
+        """Parse ``flat``, ``nodes:8`` or ``shared:2``.
 
         Raises:
             UserError: anything else.
@@ -56,32 +56,32 @@ class Topology:
 
     @property
     def per_node(self) -> int:
-        """Ranks of a node; 0 where there are no nodes."""
+        """Number of ranks per node; 0 without nodes."""
         return self.count if self.kind == "nodes" else 0
 
     def slowdown(self, n: int) -> float:
-        """Factor on computing and on latencies: on a shared machine n ranks take turns on its
-        cores, and a message waits until its receiver has its turn."""
+        """Return the factor on computation and latencies: on a shared machine n ranks take turns on
+        its cores, and a message waits until its receiver has its turn."""
         return max(1.0, n / self.count) if self.kind == "shared" else 1.0
 
     def crowding(self, busiest: float, total: float) -> float:
-        """Factor on a step's bytes: no faster than the cores move the bytes of all ranks,
-        ``total``, of which the rank with most has ``busiest``."""
+        """Return the factor on a step's bytes on a shared machine, whose cores limit how fast the
+        bytes of all ranks, ``total``, are moved; the rank with most bytes has ``busiest``."""
         if self.kind != "shared" or not busiest:
             return 1.0
         return max(1.0, total / (self.count * busiest))
 
     def across(self, a: int, b: int) -> bool:
-        """Whether ranks ``a`` and ``b`` are on different nodes."""
+        """Return whether ranks ``a`` and ``b`` are on different nodes."""
         return self.kind == "nodes" and a // self.count != b // self.count
 
     def link(self, a: int, b: int, link: Link) -> Link:
-        """The link from rank ``a`` to ``b``, where inside a node it is ``link``."""
+        """Return the link from rank ``a`` to ``b``; inside a node it is ``link``."""
         return self.inter if self.inter is not None and self.across(a, b) else link
 
     def seconds(self, stage: Stage, n: int, link: Link) -> float:
-        """Closed form of one ``stage`` of ``n`` ranks with all its repetitions, all ranks starting
-        it together; inside a node they use ``link``."""
+        """Return the closed-form seconds of one ``stage`` of ``n`` ranks with all its repetitions,
+        if all ranks start it together; inside a node they use ``link``."""
         added = link.gamma_s_per_byte * stage.added
         if self.kind == "nodes":
             return self._nodes(stage, n, link) + stage.times * added
@@ -92,12 +92,13 @@ class Topology:
         return stage.times * (waiting + moved + added)
 
     def _nodes(self, stage: Stage, n: int, link: Link) -> float:
+        """Return the seconds of moving data in a stage on several nodes, by its busiest port."""
         import numpy as np
 
         inter = self.inter or link
         b = stage.bytes / stage.messages
         w_in, w_out = (x.alpha_s + x.beta_s_per_byte * b for x in (link, inter))
-        if stage.kind == "shift" and stage.distance == 0:  # one step for each distance
+        if stage.kind == "shift" and stage.distance == 0:  # one step per distance
             s = np.arange(1, n)
             # Of the K ranks of a node, min(s, n − s, K, n − K) send to another one s ranks on.
             leave = np.minimum(np.minimum(s, n - s), max(0, min(self.count, n - self.count)))
@@ -113,7 +114,8 @@ FLAT = Topology()
 
 @lru_cache(maxsize=4096)
 def loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
-    """Most messages of one step at a rank's port inside its node, and at a node's port."""
+    """Return the maximum number of messages of one step at a rank's port inside its node, and at a
+    node's port."""
     import numpy as np
 
     def most(ports: Any) -> int:
@@ -126,7 +128,7 @@ def loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
 
 
 def pairs(kind: str, d: int, n: int) -> tuple[Any, Any]:
-    """Sources and targets of one step (`Stage.kind`, distance d), as two arrays."""
+    """Return the sources and targets of one step (`StepGroup.kind`, distance d), as two arrays."""
     import numpy as np
 
     every = np.arange(n)

@@ -1,4 +1,4 @@
-"""Sizes, times and rates as people write them."""
+"""Parsing and formatting of sizes, times and rates with units."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from dualml.errors import UserError
 from dualml.strict import shortened
 
-#: Of any unit: its product with the largest of them is still a number.
+#: Largest number in any unit: its product with the largest unit is still finite.
 MOST = 1e18
 
-#: How many make a second; dividing by them rounds once, so 50us is the number 5e-5.
+#: Unit → how many make a second; dividing by it rounds once, so 50us is exactly 5e-5.
 PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -19,6 +19,7 @@ OPERATIONS = {"": 1.0, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 
 
 def _split(text: str, what: str, how: str) -> tuple[float, str]:
+    """Split text into a number and its unit."""
     parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
     if not parts or not float(parts[1]) <= MOST:
         raise UserError(f"{what} {shortened(repr(text))}: write {how}")
@@ -26,7 +27,7 @@ def _split(text: str, what: str, how: str) -> tuple[float, str]:
 
 
 def seconds(text: str, what: str = "time") -> float:
-    """``50us``, ``20ms``, ``1.5s``; 0 needs no unit.
+    """Parse a time in seconds: ``50us``, ``20ms``, ``1.5s``; 0 needs no unit.
 
     Raises:
         UserError: anything else.
@@ -39,7 +40,7 @@ def seconds(text: str, what: str = "time") -> float:
 
 
 def nbytes(text: str, what: str = "size") -> int:
-    """``4MB``, ``64KiB``, ``1000``: whole bytes.
+    """Parse a whole number of bytes: ``4MB``, ``64KiB``, ``1000``.
 
     Raises:
         UserError: anything else.
@@ -52,7 +53,7 @@ def nbytes(text: str, what: str = "size") -> int:
 
 
 def rate(text: str, what: str = "bandwidth") -> float:
-    """``1GB/s``, ``10Gbit/s``: bytes per second, above 0.
+    """Parse a bandwidth in bytes per second, above 0: ``1GB/s``, ``10Gbit/s``.
 
     Raises:
         UserError: anything else.
@@ -67,7 +68,7 @@ def rate(text: str, what: str = "bandwidth") -> float:
 
 
 def flops(text: str, what: str = "peak") -> float:
-    """``312TFLOP/s``, ``50GFLOP/s``: operations per second, above 0.
+    """Parse operations per second, above 0: ``312TFLOP/s``, ``50GFLOP/s``.
 
     Raises:
         UserError: anything else.
@@ -81,7 +82,7 @@ def flops(text: str, what: str = "peak") -> float:
 
 
 def per_byte(text: str, what: str = "beta") -> float:
-    """``1ns/B``: seconds per byte; 0 needs no unit.
+    """Parse seconds per byte: ``1ns/B``; 0 needs no unit.
 
     Raises:
         UserError: anything else.
@@ -93,7 +94,7 @@ def per_byte(text: str, what: str = "beta") -> float:
 
 
 def told_seconds(value: float) -> str:
-    """Three significant digits: ``12.3 µs``, ``4.56 ms``, ``1.23 s``.
+    """Format seconds with three significant digits: ``12.3 µs``, ``4.56 ms``, ``1.23 s``.
 
     >>> told_seconds(0.00123)
     '1.23 ms'
@@ -105,7 +106,7 @@ def told_seconds(value: float) -> str:
 
 
 def told_bytes(value: float) -> str:
-    """``207.6 kB``, ``4 MB``."""
+    """Format bytes with four significant digits: ``207.6 kB``, ``4 MB``."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
             return f"{value / size:.4g} {unit}"
@@ -113,4 +114,5 @@ def told_bytes(value: float) -> str:
 
 
 def _digits(x: float) -> str:
+    """Format a number with three significant digits."""
     return f"{x:,.0f}" if x >= 99.95 else f"{x:#.3g}"

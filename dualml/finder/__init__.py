@@ -1,7 +1,8 @@
-"""Why two backends disagree: the update that parts them is made again, and looked at closely.
+"""Finder of the cause of a difference between two backends, by replaying the update at which they
+diverge.
 
-`replay` makes single updates from one common state, on the two backends and the referee, and keeps
-everything; `localise` says where, and on whose side, something leaves the rule; `causes` holds what
-could be behind it, as altered referees whose numbers are compared with the recorded ones; `find`
-does all of it for a run folder; `paragraph` says it in words.
+`replays` runs single updates from one common state on the two backends and the reference, and
+records everything; `localise` finds where, and on which backend, a tensor first deviates; `causes`
+holds hypotheses, as modified references whose numbers are compared with the recorded ones; `find`
+does all of this for a run folder; `paragraph` describes the result.
 """

@@ -1,4 +1,5 @@
-"""The finder: from a verdict `different` to where it begins, on whose side, and why."""
+"""The finder: from a verdict `different` to the first divergence, the deviating backend, and the
+cause."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ from dualml.finder.replays import Session, replayed
 from dualml.finder.scene import PHASES, REFEREE, Scene
 from dualml.store.records import read_records
 
-#: A cause is named where it takes away at least this share of the difference.
+#: A cause is reported if it explains at least this share of the difference.
 ENOUGH = 0.9
-#: Two guesses whose scores are nearer than this explain alike: the simpler one is put first.
+#: Scores closer than this count as equal: the simpler hypothesis comes first.
 ALIKE = 0.005
 SHOWN = 3
 
 
 def findings(session: Session, parity: Mapping[str, Any], most: int = 3) -> list[dict[str, Any]]:
-    """What is behind each comparison that says `different`, of at most ``most`` of them.
+    """Find the cause of each comparison whose verdict is `different`, of at most ``most`` of them.
 
-    A comparison with n ranks against one is looked at where the backends agree among themselves.
+    A comparison of n ranks with one is examined only if the backends agree with each other.
     """
     wanted = [c for c in parity.get("comparisons", []) if suspicious(c)]
     wanted += failures(session, parity)
@@ -51,12 +52,13 @@ def findings(session: Session, parity: Mapping[str, Any], most: int = 3) -> list
     return results
 
 
-#: Parts of the reasons of trials that failed by their numbers (`dualml.worker.guards`).
+#: Parts of the reasons of numerical failures (`dualml.worker.guards`).
 NUMBERS = ("the loss is ", "the loss diverges", "not finite", "moved no parameter", "does not hold")
 
 
 def failures(session: Session, parity: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Comparisons that lack one side because its numbers ended it, while the other went through."""
+    """Return the comparisons that lack one side because its numbers ended the trial, while the
+    other side finished."""
     trials, suspects = session.folder.trials, []
     for c in parity.get("comparisons", []):
         lost = [name for name in (c["a"], c["b"]) if c.get("evidence", {}).get(name) == "failed"]
@@ -70,7 +72,7 @@ def failures(session: Session, parity: Mapping[str, Any]) -> list[dict[str, Any]
 
 
 def updates_made(folder: Path) -> int:
-    """Updates whose losses a trial recorded before it ended."""
+    """Return how many losses a trial recorded before it ended."""
     try:
         losses = read_records(folder).get("loss")
     except UserError:
@@ -79,15 +81,15 @@ def updates_made(folder: Path) -> int:
 
 
 def suspicious(comparison: Mapping[str, Any]) -> bool:
-    """Whether there is something to be found: another result, or other samples."""
+    """Return whether a comparison needs an explanation: another result, or other samples."""
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
 def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """Replay, localise, explain; the content of a finding.
+    """Replay a comparison, localise the difference and explain it; return the content of a finding.
 
     Raises:
-        UserError, TrialError: the replay could not be made.
+        UserError, TrialError: the replay is not possible or failed.
     """
     arm = session.plan.experiment.arms[comparison["arm"]]
     if session.plan.spec_of(arm).stateful:
@@ -106,7 +108,8 @@ def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]:
-    """Where the replays leave the rule, on whose side, and what would make just that."""
+    """Return where the replays leave the update rule, on which backend, and which hypotheses
+    reproduce this."""
     all_points = {name: list(points(scene, name)) for name in sides}
     strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
     first = min((p for own in strays.values() for p in own), key=order, default=None)
@@ -156,8 +159,8 @@ Looks = list[tuple[int, int]]
 
 
 def looks(scene: Scene, off: Sequence[Point], first: Point) -> tuple[Looks, Looks]:
-    """Updates and ranks that leave the rule in the phase of the first point and not before it, and
-    the updates at which these ranks do neither."""
+    """Return the (update, rank) pairs that deviate in the phase of the first deviation and not
+    before it, and the pairs of the same ranks that deviate in neither."""
     at = PHASES.index(first.phase)
     early = {(p.step, p.rank) for p in off if PHASES.index(p.phase) < at}
     out = {(p.step, p.rank) for p in off if p.phase == first.phase} - early
@@ -166,7 +169,8 @@ def looks(scene: Scene, off: Sequence[Point], first: Point) -> tuple[Looks, Look
 
 
 class Scored(NamedTuple):
-    """A guess, the share of the difference it takes away, and whether it changes what is right."""
+    """A hypothesis, the share of the difference that it explains, and whether it disturbs correct
+    tensors."""
 
     score: float
     disturbing: bool
@@ -174,22 +178,23 @@ class Scored(NamedTuple):
 
 
 def rank(suspect: Suspect) -> list[dict[str, Any]]:
-    """The best guess of each cause, best first: cause, share explained, numbers."""
+    """Return the best hypothesis of each cause, best first: cause, share explained, details."""
     best: dict[str, Scored] = {}
     for guess in GUESSES[suspect.phase](suspect):
         if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
-            continue  # what could not be fitted: it would "explain" any NaN
+            continue  # the fit failed: it would "explain" any NaN
         try:
             scored = Scored(1 - unexplained(suspect, guess), disturbs(suspect, guess), guess)
         except (ArithmeticError, ValueError, LookupError):
-            continue  # what cannot be computed of these tensors explains nothing
+            continue  # not computable for these tensors, so it explains nothing
         if guess.cause not in best or better(scored, best[guess.cause]):
             best[guess.cause] = scored
-    # Of guesses that explain alike, first those that leave alone what is right, then those with
-    # less that was fitted.
+    # Among equal scores, hypotheses that leave correct updates unchanged come first, then those
+    # with fewer fitted numbers.
     top = max((one.score for one in best.values()), default=0.0)
 
     def place(one: Scored) -> tuple[bool, bool, int, float]:
+        """Return the sort key of a scored hypothesis."""
         alike = one.score >= top - ALIKE
         return not alike, alike and one.disturbing, one.guess.free if alike else 0, -one.score
 
@@ -198,20 +203,21 @@ def rank(suspect: Suspect) -> list[dict[str, Any]]:
 
 
 def better(one: Scored, known: Scored) -> bool:
+    """Return whether a scored hypothesis is better than a known one of the same cause."""
     if abs(one.score - known.score) < ALIKE / 10:
         return (one.disturbing, one.guess.free) < (known.disturbing, known.guess.free)
     return one.score > known.score
 
 
 def layer_of(scene: Scene, point: Point) -> str | None:
-    """The layer that the tensor belongs to."""
+    """Return the layer that the tensor belongs to; None if there is none."""
     name = point.tensor.rpartition("/")[2]
     layers = dict(scene.recipe.spec.layers)
     return next((n for n in (name, name.rpartition(".")[0]) if n in layers), None)
 
 
 def owners(scene: Scene, point: Point) -> list[int] | None:
-    """Of a split model, the ranks that hold the layer."""
+    """Return the ranks that hold the tensor's layer in a split model; None for other models."""
     split, layer = scene.plan.splits.get(scene.arm_name), layer_of(scene, point)
     if split is None or layer is None:
         return None

@@ -1,4 +1,5 @@
-"""Where a replay leaves the rule: update, phase, tensor, rank, elements; and on whose side."""
+"""Localisation of a divergence: update, phase, tensor, rank and elements, and the deviating
+backend."""
 
 from __future__ import annotations
 
@@ -20,28 +21,31 @@ TRUST = 3.0
 
 @dataclass(frozen=True)
 class Point(pairs.Point):
-    """One tensor of one rank and backend, against the referee."""
+    """Distance of one tensor of one rank and backend from the reference."""
 
     rank: int
     backend: str
 
     @property
     def key(self) -> str:
+        """Key of the tensor in the records: ``STEP/PHASE/TENSOR``."""
         return f"{self.step}/{self.phase}/{self.tensor}"
 
     @property
     def ratio(self) -> float:
-        # Infinite also where every draw was: no rounding does that.
+        """Distance divided by the rounding envelope; infinite if the distance is infinite."""
+        # Infinite even if every perturbed run was: rounding cannot cause that.
         return math.inf if math.isinf(self.distance) else super().ratio
 
 
 def gap(a: Any, b: Any) -> float:
-    """`distance`, infinite where shapes differ."""
+    """Return the `distance` of two arrays, infinite if their shapes differ."""
     return distance(a, b) if a.shape == b.shape else float("inf")
 
 
 def points(scene: Scene, backend: str) -> Iterator[Point]:
-    """Every tensor of a backend's replay against the referee, in the order of execution."""
+    """Yield the distance of every tensor of a backend's replay from the reference, in execution
+    order."""
     parameters, layers = list(scene.recipe.spec.parameters()), dict(scene.recipe.spec.layers)
     flows = {"forward": list(layers), "update": parameters,
              **dict.fromkeys(("gradient", "aggregation"), parameters[::-1])}  # fmt: skip
@@ -63,9 +67,12 @@ def points(scene: Scene, backend: str) -> Iterator[Point]:
 
 
 def width_of(scene: Scene, rank: int, key: str) -> float:
-    """How far rounding goes there: the widest of the backends, but no more than `TRUST` times the
-    narrowest, so that a backend with a fault does not hide it. Of one alone, what only the order of
-    the samples moves is not believed (`dualml.parity.envelope.trusted`)."""
+    """Return the rounding envelope of a tensor.
+
+    It is the widest of the backends' envelopes, but at most `TRUST` times the narrowest, so that a
+    faulty backend does not hide its fault. With a single backend, a width that only the order of
+    the samples causes is not trusted (`dualml.parity.envelope.clip_to_plain`).
+    """
     sides = [side.widths[rank] for side in scene.sides.values() if key in side.widths[rank]]
     if len(sides) == 1:
         width, plain = sides[0][key], sides[0].get(f"plain {key}", sides[0][key])
@@ -75,7 +82,7 @@ def width_of(scene: Scene, rank: int, key: str) -> float:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two backends hold the same data: the same float32 numbers, the same labels."""
+    """Return whether two arrays of data are equal: as float32 numbers, or as labels."""
     if a.shape != b.shape:
         return False
     if a.dtype.kind == "f":
@@ -84,15 +91,16 @@ def same(a: Any, b: Any) -> bool:
 
 
 def order(point: Point) -> tuple[int, int]:
+    """Return the position of a deviation in execution order: update, phase."""
     return point.step, PHASES.index(point.phase)
 
 
 def elements(seen: Any, ref: Any) -> dict[str, Any]:
-    """Which elements of a tensor differ most, and how many do.
+    """Return which elements of a tensor differ most, and what share of them differs.
 
     Returns:
-        ``{"shape", "share", "largest": [{"index", "found", "expected"}]}``; ``share`` of the
-        elements that differ by more than a hundredth of the largest gap.
+        ``{"shape", "share", "largest": [{"index", "found", "expected"}]}``; ``share`` counts the
+            elements that differ by more than a hundredth of the largest difference.
     """
     if seen.shape != ref.shape:
         return {"shape": [list(seen.shape), list(ref.shape)], "share": None, "largest": []}

@@ -1,4 +1,4 @@
-"""A finding in one paragraph that a person can act on, in either language."""
+"""Description of a finding as one actionable paragraph, in either language."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dualml.words import LANGUAGES, phrases, table
 
 @functools.cache
 def entries() -> dict[str, list[str]]:
-    """Cause → the catalogue's entries about it."""
+    """Return cause → catalogue entries about it."""
     return tomllib.loads(Path(__file__).with_name("entries.toml").read_text("utf-8"))
 
 
 def with_text(finding: Mapping[str, Any]) -> dict[str, Any]:
-    """A finding with its paragraph in both languages, as ``findings.json`` keeps it."""
+    """Return a finding with its paragraph in both languages, as stored in ``findings.json``."""
     return {**finding, "text": {lang: paragraph(finding, lang) for lang in LANGUAGES}}
 
 
 def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
-    """What was found, where, and what to do about it."""
+    """Describe what was found, where, and what to do about it."""
     words, base = phrases(lang, "finding"), {k: finding[k] for k in ("arm", "seed", "a", "b")}
     if finding["status"] == "not replayed":
         return words["failed"].format(**base, reason=finding["reason"].rstrip("."))
@@ -40,7 +40,8 @@ def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
 
 
 def place(finding: Mapping[str, Any], lang: str) -> str:
-    """Update, phase, tensor, ranks, elements, and who agrees."""
+    """Describe where the divergence is: update, phase, tensor, ranks, elements, and which backends
+    agree."""
     words = phrases(lang, "finding")
     comma = words["comma"]
     where = {"tensor": finding["tensor"], "collective": finding["collective"] or ""}
@@ -75,7 +76,7 @@ def place(finding: Mapping[str, Any], lang: str) -> str:
 
 
 def others(finding: Mapping[str, Any], lang: str) -> str:
-    """What the other backend does there."""
+    """Describe whether the other backends deviate there, too."""
     both = [name for name in finding["guilty"] if name != finding["backend"]]
     fine = [name for name in finding["others"] if name not in both]
     words = phrases(lang, "finding")
@@ -84,7 +85,7 @@ def others(finding: Mapping[str, Any], lang: str) -> str:
 
 
 def why(finding: Mapping[str, Any], lang: str) -> str:
-    """The best cause and its remedy, or that none is known."""
+    """Describe the best cause and its remedy, or state that the cause is unknown."""
     words = phrases(lang, "finding")
     if not finding["causes"]:
         return words["nothing"]
@@ -98,13 +99,14 @@ def why(finding: Mapping[str, Any], lang: str) -> str:
 
 
 def says_of(cause: Mapping[str, Any], lang: str) -> str:
-    """The clause about one cause, with its numbers."""
+    """Return the clause about one cause, with its numbers."""
     template = table(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
     shown = {name: short(value) for name, value in cause["detail"].items()}
     return str(template.format_map(shown))
 
 
 def short(value: Any) -> str:
+    """Format a value of a detail."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):

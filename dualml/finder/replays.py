@@ -1,4 +1,5 @@
-"""The replays of both sides and of the referee: from which states, and in which processes."""
+"""Replays of both backends and the reference: their initial states, and the processes that run
+them."""
 
 from __future__ import annotations
 
@@ -26,17 +27,19 @@ from dualml.store.replays import (
 from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import log_path
 
-#: Seconds a replay may take, and be silent.
+#: Time limits of a replay in seconds: in total, and without output.
 LIMIT, SILENCE = 900.0, 180.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What replays need: the run, its plan, and how to start each backend.
+    """Environment of the replays: the run, its plan, and how to start each backend.
 
     Attributes:
+        folder, plan: folder and plan of the run.
+        infos: backend → its description.
         environs: backend → environment variables of its workers.
-        progress: told what is being done.
+        progress: called with a text about the current work.
     """
 
     folder: RunFolder
@@ -49,7 +52,7 @@ class Session:
 def replayed(
     session: Session, sides: Sequence[str], comparison: Mapping[str, Any], folder: Path
 ) -> Scene:
-    """The replays of the referee and of both sides."""
+    """Run the replays of the reference and of both sides and load their results."""
     from dualml.experiment.samples import samples_of
 
     arm, seed = comparison["arm"], comparison["seed"]
@@ -75,8 +78,12 @@ def replayed(
 def common_state(
     session: Session, arm_name: str, recipe: Recipe, comparison: Mapping[str, Any]
 ) -> tuple[int, dict[int, Any], int]:
-    """The last update after which both sides are known to agree, the states to start from (before
-    update 1, and before the one after it), and the update at which they were seen to part."""
+    """Find the last update after which both sides are known to agree.
+
+    Returns:
+        That update; update → initial state, for update 1 and for the one after the common state;
+            and the update at which the sides were first seen to differ.
+    """
     arm = session.plan.experiment.arms[arm_name]
     start: dict[int, Any] = {1: (recipe.weights, recipe.state())}
     first = max(int((comparison.get("first_divergence") or {"step": 1})["step"]), 1)
@@ -100,7 +107,7 @@ def common_state(
 
 
 def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory | None:
-    """A trial of the run, None where it cannot be read."""
+    """Load the trajectory of a trial of the run; None if it cannot be read."""
     spec = session.plan.spec_of(session.plan.experiment.arms[arm])
     trial = session.folder.trial_folder((arm, backend, seed))
     try:
@@ -112,7 +119,7 @@ def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory 
 def run_replay(
     session: Session, backend: str, arm: str, seed: int, steps: Sequence[int], folder: Path
 ) -> None:
-    """One backend's replay in processes of its own; leaves a folder of its name.
+    """Run one backend's replay in its own processes; it leaves a folder with the backend's name.
 
     Raises:
         UserError: the backend is not installed here.
@@ -152,9 +159,9 @@ def run_replay(
 
 
 def steps_of(after: int, first: int, updates: int) -> Sequence[int]:
-    """The updates to look at for a difference first seen at update ``first``, where update
-    ``after`` is the last one known to agree: the very first, those after the common state, and
-    those that made what was seen."""
+    """Return the updates to replay for a difference first seen at update ``first``, if update
+    ``after`` is the last one known to agree: the first three, those after the common state, and
+    those just before ``first``."""
     near = {*range(after + 1, after + 4), *range(max(after + 1, first - 2), first + 1)}
     near = {step for step in near if step <= first}
     return sorted(step for step in {1, 2, 3} | near if step <= updates)

@@ -1,4 +1,4 @@
-"""What a replay left, and everything needed to compute it again."""
+"""The results of replays, with everything needed to recompute them in the reference."""
 
 from __future__ import annotations
 
@@ -23,13 +23,20 @@ from dualml.store.replays import Side, States
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 Index = NDArray[np.int64]
-#: In the order of execution; `aggregation` is what several ranks make of their gradients.
+#: Phases in execution order; `aggregation` is the reduction of gradients over ranks.
 PHASES = ("data", "forward", "loss", "gradient", "aggregation", "update", "state")
 REFEREE = "numpy"
 
 
 class Place(NamedTuple):
-    """One layer as the referee executed it: ``value`` goes in, ``output`` comes out."""
+    """Input and output of one layer in the reference.
+
+    Attributes:
+        name, layer: the layer.
+        value: what goes into it.
+        output: what comes out of it.
+        parameters: its parameters by leaf name.
+    """
 
     name: str
     layer: Layer
@@ -40,11 +47,15 @@ class Place(NamedTuple):
 
 @dataclass
 class Scene:
-    """One (arm, seed) with the replays of the referee and the compared backends.
+    """One (arm, seed) with the replays of the reference and the compared backends.
 
     Attributes:
-        recipe: of the arm, from the plan.
-        states: update → weights and optimizer state that all started it from.
+        plan, arm_name: plan of the run and name of the arm.
+        recipe: training specification of the arm.
+        states: update → weights and optimizer state from which all sides started it.
+        sides: backend → its replay.
+        steps: the replayed updates.
+        cache: results of recomputations.
     """
 
     plan: Plan
@@ -57,36 +68,41 @@ class Scene:
 
     @property
     def arm(self) -> Arm:
+        """The arm that was replayed."""
         return self.plan.experiment.arms[self.arm_name]
 
     @property
     def referee(self) -> Side:
+        """The replay of the reference."""
         return self.sides[REFEREE]
 
     def parts(self, step: int) -> list[Index]:
-        """The samples of each rank; a single part where nobody shares the batch."""
+        """Return the sample indices of each rank; a single array if the ranks do not split the
+        batch."""
         feed = self.plan.feed(self.arm, self.recipe.seed)
         if len(self.referee.ranks) == 1 or self.arm.split is not None:
             return [feed.batch(step)]
         return feed.parts(step)
 
     def part(self, step: int, rank: int) -> Index:
-        """What a rank is given; all of it where ranks share the model."""
+        """Return the sample indices of a rank; the whole batch if the ranks do not split it."""
         parts = self.parts(step)
         return parts[rank] if len(parts) > 1 else parts[0]
 
     def batch(self, step: int) -> Index:
+        """Return the sample indices of the whole batch."""
         return np.concatenate(self.parts(step))
 
     def weights(self, step: int) -> Params:
-        """Canonical name → weights before an update."""
+        """Return canonical name → weights before an update."""
         return {name: np.asarray(w, np.float64) for name, w in self.states[step][0].items()}
 
     def inputs(self, index: Index) -> NDArray[Any]:
+        """Return the inputs of samples, in float64 or as tokens."""
         return np.asarray(self.recipe.x[index], np.int64 if self.recipe.spec.tokens else np.float64)
 
     def places(self, step: int, index: Index) -> list[Place]:
-        """Every layer with what goes in and out, without Dropout."""
+        """Return every layer with its input and output, without dropout."""
 
         def work() -> list[Place]:
             params, places = self.weights(step), []
@@ -102,13 +118,15 @@ class Scene:
         return self.cached(("places", step, index.tobytes()), work)
 
     def forward(self, step: int, index: Index, weights: Params) -> tuple[Array, Any]:
-        """Logits of training, and the tape that leads back from them."""
+        """Run the forward pass in training mode; return the logits and the tape for the backward
+        pass."""
         drawn = tuple(masks(self.recipe.spec, self.recipe.seed, step, index).values())
         spec, x = self.recipe.spec, self.inputs(index)
         (out,), tape = forward(spec.layers, weights, (x,), drawn, present(spec, x))
         return out, tape
 
     def logits(self, step: int, index: Index) -> tuple[Array, Any]:
+        """Return the logits before an update, and the tape; cached."""
         return self.cached(
             ("logits", step, index.tobytes()), lambda: self.forward(step, index, self.weights(step))
         )
@@ -122,7 +140,8 @@ class Scene:
         labels: NDArray[Any] | None = None,
         loss: Any = None,
     ) -> tuple[float, Params]:
-        """Mean loss and gradient of some samples, with other weights, labels or loss if given."""
+        """Return mean loss and gradient of some samples, with other weights, labels or loss if
+        given."""
         params = self.weights(step) if weights is None else weights
         out, tape = self.forward(step, index, params)
         wanted = self.recipe.y[index] if labels is None else labels
@@ -131,16 +150,19 @@ class Scene:
         return value, {name: grads[name] for name in params}
 
     def each_gradient(self, step: int, index: Index) -> list[tuple[float, Params]]:
-        """Loss and gradient of every sample by itself."""
+        """Return loss and gradient of every sample separately."""
         return self.cached(
             ("each", step, index.tobytes()),
             lambda: [self.gradient(step, index[i : i + 1]) for i in range(len(index))],
         )
 
     def right(self, backend: str, rank: int, key: str) -> NDArray[Any]:
-        """What a tensor of a backend should be. Weights and optimizer state after an update are
-        judged by the gradient that this backend had: where a rule divides by it, the rounding of a
-        gradient near 0 is a large difference of the update, and not the update's fault."""
+        """Return the expected value of a tensor of a backend.
+
+        Weights and optimizer state after an update are computed from this backend's own gradient:
+        if a rule divides by it, rounding of a gradient near 0 makes a large difference in the
+        update, which is not the update's fault.
+        """
         step, phase, _ = key.split("/", 2)
         if phase in ("update", "state"):
             updated = self.own_update(backend, rank, int(step))
@@ -150,13 +172,13 @@ class Scene:
 
     @property
     def one_update(self) -> bool:
-        """Whether all ranks make one update together, with one gradient."""
+        """Whether all ranks make one update together, from one gradient."""
         settings, split = self.arm.aggregation, self.arm.split
         apart = settings.strategy == ASYNCHRONOUS or settings.of == "parameters"
         return not apart and (split is None or split.arrival != "asynchronous")
 
     def own_gradient(self, backend: str, rank: int, step: int) -> Params:
-        """The gradient that a rank updates with, as it was recorded; empty where it was not."""
+        """Return the recorded gradient with which a rank updates; empty if it was not recorded."""
         seen, weights = self.sides[backend].ranks[rank], self.states[step][0]
         phase = "aggregation" if f"{step}/aggregation/{next(iter(weights))}" in seen else "gradient"
         keys = {name: f"{step}/{phase}/{name}" for name in weights}
@@ -165,8 +187,8 @@ class Scene:
         return {name: np.asarray(seen[key], np.float64) for name, key in keys.items()}
 
     def start(self, step: int) -> tuple[Params, dict[str, Params]]:
-        """Weights and state before an update, as float32 holds them; of the state what is per
-        parameter."""
+        """Return weights and optimizer state before an update, rounded to float32; only state with
+        one entry per parameter."""
         weights, state = self.states[step]
 
         def held(named: Mapping[str, Any]) -> Params:
@@ -175,7 +197,8 @@ class Scene:
         return held(weights), {s: held(n) for s, n in state.items() if set(n) == set(weights)}
 
     def own_update(self, backend: str, rank: int, step: int) -> Arrays:
-        """The rule applied to a backend's own gradient: ``STEP/update/…`` and ``STEP/state/…``."""
+        """Return the result of the update rule on a backend's own gradient: ``STEP/update/…`` and
+        ``STEP/state/…``."""
 
         def work() -> Arrays:
             gradient = self.own_gradient(backend, rank, step)
@@ -194,6 +217,7 @@ class Scene:
         return self.cached(("update", backend, rank, step), work)
 
     def cached(self, key: Any, work: Callable[[], T]) -> T:
+        """Return the cached result for a key, computed on first use."""
         if key not in self.kept:
             self.kept[key] = work()
         kept: T = self.kept[key]

@@ -1,12 +1,12 @@
-"""Offload: an optimizer's state, and the weights, kept in host memory or on disk.
+"""Offloading: optimizer state, and optionally the weights, kept in host memory or on disk.
 
-The device has one unit (`dualml.zero.Unit`) of them at a time: it is brought in, used or updated,
-and what has changed is written back. It goes with one rank, and with ranks that share out a model.
+The device holds one unit (`dualml.zero.Unit`) of them at a time: it is copied in, used or updated,
+and written back if it changed. Offloading works on one rank and with ranks that shard a model.
 
 Sources: Ren et al. 2021, "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC;
 Rajbhandari et al. 2021, "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale Deep
-Learning", SC21. The first updates where the state lies, on the CPU; here, as with the second's
-state on disk, it is streamed through the memory of whoever updates.
+Learning", SC21. ZeRO-Offload updates on the CPU, where the state is; here, as with ZeRO-Infinity's
+state on disk, the state is streamed through the memory of the device that updates.
 """
 
 from dualml.offload.settings import Offload as Offload

@@ -1,4 +1,4 @@
-"""Numbers of units in a file, read ahead and written behind by a thread."""
+"""Unit records in a file, prefetched and written back by a thread."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dualml.errors import TrialError
 from dualml.offload.files import Scratch
 from dualml.offload.traffic import Meter
 
-#: Seconds that anybody waits for one record.
+#: Timeout in seconds for one record.
 LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Of a unit's record into a part of a buffer."""
+    """A read of a unit's record into a buffer."""
 
     number: int
     array: Array
@@ -31,15 +31,15 @@ class Reading:
 
 
 class DiskRecords:
-    """See `dualml.offload.records.Records`: one after the other in a file.
+    """Unit records stored one after the other in a file; see `dualml.offload.records.UnitRecords`.
 
-    With a thread there are two buffers: while one is used, what is in the other is written and the
-    record that is taken next is read into it. The thread works off its jobs in their order, so that
-    nothing is read before it was written, and no buffer is filled before it was written.
+    With a thread there are two buffers: while one is in use, the content of the other is written
+    and the next record is read into it. The thread runs its jobs in order, so nothing is read
+    before it was written, and no buffer is refilled before its content was written.
 
     Args:
-        thread: of one worker; None: everything is read and written when it is asked for, with one
-            buffer.
+        thread: an executor with one worker; None: records are read and written synchronously, with
+            one buffer.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DiskRecords:
         sizes = [length * np.dtype(dtype).itemsize for length in lengths]
         self.lengths, self.starts = lengths, [sum(sizes[:i]) for i in range(len(sizes))]
         buffers = [np.zeros(max(lengths), dtype) for _ in range(1 if thread is None else 2)]
-        self.buffers = deque(buffers)  # the next one to read into first
+        self.buffers = deque(buffers)  # the next one to read into comes first
         self.host, self.disk = sum(buffer.nbytes for buffer in buffers), sum(sizes)
         self.scratch = Scratch(folder, self.disk)
         self.order, self.writing = deque[int](), deque[Future[None]]()
@@ -101,6 +101,7 @@ class DiskRecords:
         self.scratch.close()
 
     def _read(self, number: int) -> Reading:
+        """Start reading a record into the next buffer."""
         array, traffic = self.buffers[0][: self.lengths[number]], self.meter.now
         self.buffers.rotate()
 
@@ -112,6 +113,7 @@ class DiskRecords:
         return Reading(number, array, self._begin(read))
 
     def _begin(self, job: Callable[[], None]) -> Future[None]:
+        """Run a job on the thread, or immediately without one."""
         if self.thread is not None:
             return self.thread.submit(job)
         done = Future[None]()
@@ -120,7 +122,7 @@ class DiskRecords:
         return done
 
     def _result(self, done: Future[None]) -> None:
-        """Wait for a job; its error is the caller's."""
+        """Wait for a job and raise its error, if any."""
         try:
             done.result(LIMIT_S)
         except TooLate:
@@ -132,5 +134,6 @@ class DiskRecords:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
+        """Count the time of the context as waiting."""
         with self.meter.now.timed("wait_ns"):
             yield

@@ -1,4 +1,4 @@
-"""A file of numbers that has no name, so that nothing is left of it however its process ends."""
+"""An unnamed temporary file for arrays, which disappears however its process ends."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from dualml.backend import Array
 from dualml.errors import TrialError
 
-#: Where a file system cannot reserve room: it is found out when it is full.
+#: Errors of file systems that cannot reserve space; a full disk is noticed on writing.
 CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
 class Scratch:
-    """A file of a fixed size in a folder.
+    """A file of fixed size in a folder.
 
-    It is read and written by calls and not mapped into memory (`numpy.memmap`): a call that fails
-    is an error that says why, where a page that cannot be written ends the process (SIGBUS), and
-    what lies in host memory is the caller's buffers alone, so that a budget can be kept.
+    It is read and written by system calls and not mapped into memory (`numpy.memmap`): a failing
+    call is an error with a reason, whereas a page that cannot be written kills the process
+    (SIGBUS), and host memory holds nothing but the caller's buffers, so that a budget can be kept.
 
     Raises:
         TrialError: no file can be made there, or none of this size.
@@ -40,6 +40,7 @@ class Scratch:
             raise self._error(error) from error
 
     def _reserve(self) -> None:
+        """Reserve the disk space of the file, where the file system supports it."""
         try:
             os.posix_fallocate(self.file.fileno(), 0, self.nbytes)
         except OSError as error:
@@ -70,7 +71,7 @@ class Scratch:
             raise self._error(error) from error
 
     def close(self) -> None:
-        """The system takes the room back; harmless when called again."""
+        """Close the file and free its disk space; may be called again."""
         self.file.close()
 
     def _error(self, error: OSError) -> TrialError:

@@ -1,4 +1,4 @@
-"""What is held where and moved, in closed form."""
+"""Memory and data movement of offloading in closed form."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dualml.zero.units import Unit
 
 @dataclass(frozen=True)
 class Kept:
-    """Of one rank, in elements.
+    """Memory of one rank under offloading, in elements.
 
     Attributes:
-        host: in host memory, with the buffers of what is on disk.
+        host: in host memory, including the buffers of what is on disk.
         disk: in files.
-        room: on the device, for the state of one unit at a time. Weights of one unit are in the
-            memory into which stage 3 gathers them (`dualml.zero.units.Held.gathered`).
-        largest: of the record of one unit that is brought in at once.
+        room: on the device, the buffer for the state of one unit at a time. Weights of one unit use
+            the memory into which stage 3 gathers them (`dualml.zero.units.MemoryModel.gathered`).
+        largest: the largest record of one unit that is copied in at once.
     """
 
     host: int
@@ -29,7 +29,8 @@ class Kept:
 
 @dataclass(frozen=True)
 class Moved:
-    """Of one rank, in elements: from the host to the device and back, from disk and back."""
+    """Data movement of one rank, in elements: between host and device, and between disk and
+    host."""
 
     to_device: int
     to_host: int
@@ -38,14 +39,19 @@ class Moved:
 
 
 def records(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[int]]:
-    """Kind → elements of each unit's record on one of n ranks, for an optimizer of k slots."""
+    """Return kind → elements of each unit's record on one of n ranks, for k elements of state per
+    parameter."""
     parts = [unit.length // n for unit in units]
     return {"state": [slots * part for part in parts], "weights": parts}
 
 
 def kept(units: Sequence[Unit], n: int, offload: Offload, slots: int) -> Kept:
-    """With Ψ elements in all units, padding included: kΨ/N of state and Ψ/N of weights where the
-    offload says; of each kind on disk one or two times its largest unit in host memory."""
+    """Return the memory of one rank under offloading.
+
+    With Ψ elements in all units, padding included: kΨ/N of state and Ψ/N of weights are where
+    ``offload`` places them; each kind on disk also needs one or two buffers of its largest unit in
+    host memory.
+    """
     host = disk = largest = 0
     own = records(units, n, slots)
     for kind in KINDS:
@@ -68,13 +74,16 @@ def moved(
     updates: int = 1,
     made: int | None = None,
 ) -> Moved:
-    """In so many updates: kΨ/N of state in and out; Ψ/N of weights in before the forward and before
-    the backward pass of each of their ``rounds``, but not of the unit that is there
-    (`dualml.zero.units.moved`), in and out for the update. Of updates only ``made`` ones, all
-    unless it is given, move state and weights; the others of a scaled loss were skipped.
+    """Return the data movement of one rank in ``updates`` updates.
 
-    Source: Rajbhandari et al. 2021, section 4.2, counts two loads of the weights for forward and
-    backward passes, too; the state is read and written once.
+    State moves in and out once per update, kΨ/N each way. Weights move in before the forward and
+    before the backward pass of each of ``rounds`` passes, except for the resident unit
+    (`dualml.zero.units.communication_volume`), and in and out for the update. Only the applied
+    updates (default: all) move state and weights for the update; the others were skipped because of
+    the loss scale.
+
+    Source: Rajbhandari et al. 2021, section 4.2, also counts two loads of the weights for forward
+    and backward passes; the state is read and written once.
     """
     made = updates if made is None else made
     own = {kind: sum(elements) for kind, elements in records(units, n, slots).items()}

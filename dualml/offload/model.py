@@ -1,4 +1,5 @@
-"""A model whose state, or weights, too, are outside of the device, as a `Training`."""
+"""A model whose optimizer state, and optionally weights, are kept outside the device, as a
+`Training`."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ from dualml.zero.settings import Sharding
 
 
 class OffloadedModel(ShardedModel):
-    """A `ShardedModel` whose numbers are partly elsewhere; of one rank, too.
+    """A `ShardedModel` that offloads state or weights to host memory or disk; also for a single
+    rank.
 
-    Weights come unit by unit into the memory into which stage 3 gathers them, for a pass and for
-    the update. State comes into a room on the device that all units use in turn.
+    Weights are copied unit by unit into the memory into which stage 3 gathers them, for a pass and
+    for the update. State is copied into a buffer on the device that all units use in turn.
 
     Args:
-        folder: for what is on disk.
+        folder: folder of the files on disk.
     """
 
     def __init__(
@@ -70,17 +72,18 @@ class OffloadedModel(ShardedModel):
         return self.optimizing
 
     def records(self, kind: Literal["state", "weights"]) -> Records:
+        """Make the records of a kind, in host memory or on disk."""
         lengths = records(self.units, self.comm.size, len(self.recipe.rule.slots))[kind]
         if self.offload.place(kind) == "host":
             return HostRecords(lengths, self.backend.dtype)
         return DiskRecords(self.folder, lengths, self.backend.dtype, self.meter, self.thread)
 
     def close(self) -> None:
-        """Give back files, memory and the thread; harmless when called again."""
+        """Release files, memory and the thread; may be called again."""
         hung = any(own.hung for own in self.kept.values())
         if self.thread is not None:
             self.thread.shutdown(wait=not hung, cancel_futures=True)
-        if not hung:  # else the thread may still use its file, which ends with the process
+        if not hung:  # otherwise the thread may still use its file, which ends with the process
             for own in self.kept.values():
                 own.close()
 
@@ -97,7 +100,7 @@ class OffloadedModel(ShardedModel):
         return super().round(piece, step, factor, first)
 
     def announce(self, order: Sequence[int]) -> None:
-        """Weights of these units are asked for next; those that are there are not fetched."""
+        """Prefetch the weights of these units in this order, except for resident ones."""
         if "weights" not in self.kept:
             return
         there, fetched = dict(self.there), list[int]()
@@ -121,12 +124,12 @@ class OffloadedModel(ShardedModel):
         before = self.made(step)
         super().update(step)
         made = self.made(step) == before
-        if not made:  # nothing was read, and so waited for, since
+        if not made:  # no read has waited for the pending writes
             self.finish_writing()
         self.meter.end(made)
 
     def finish_writing(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until all pending writes are done."""
         for own in self.kept.values():
             own.settle()
 
@@ -151,7 +154,7 @@ class OffloadedModel(ShardedModel):
         self.meter.clear()
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """Of the device; the room for the state of a unit counts as buckets."""
+        """Measure the memory on the device; the state buffer of a unit counts as buckets."""
         own = super().memory(batch)
         away = self.offload.away("weights")
         return replace(
@@ -161,18 +164,18 @@ class OffloadedModel(ShardedModel):
         )
 
     def elsewhere(self) -> tuple[int, int]:
-        """Bytes in host memory, and on disk."""
+        """Return the bytes in host memory and on disk."""
         own = self.kept.values()
         return sum(each.host for each in own), sum(each.disk for each in own)
 
     def traffic(self) -> Traffic:
-        """Of all updates since the last `load`."""
+        """Return the data movement of all updates since the last `load`."""
         self.finish_writing()
         return self.meter.sum()
 
 
 class OffloadedAlone(OffloadedModel):
-    """The same on one rank that is alone: it shares neither the batch nor the model."""
+    """An `OffloadedModel` on a single rank, which shares neither the batch nor the model."""
 
     def step(self, batch: Array, step: int) -> Any:
         self.now = step - 1

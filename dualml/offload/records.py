@@ -1,4 +1,4 @@
-"""Numbers of units kept outside of the device, and taken from there one unit at a time."""
+"""Unit records kept outside the device and accessed one unit at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dualml.backend import Array
 
 
 class Records(Protocol):
-    """One 1-D array for each unit.
+    """Storage of one 1-D array per unit.
 
     Attributes:
-        host, disk: bytes held.
-        hung: whether the disk has not answered in time; a job of the thread may never end then.
+        host, disk: bytes in host memory and on disk.
+        hung: whether the disk has not answered in time; a job of the thread may then never end.
     """
 
     host: int
@@ -23,27 +23,27 @@ class Records(Protocol):
     hung: bool
 
     def plan(self, order: Iterable[int]) -> None:
-        """These units are taken next, in this order."""
+        """Announce the order in which units will be acquired, so that they can be prefetched."""
 
     def take(self, number: int) -> Array:
-        """The record of a unit; valid until the next is taken.
+        """Return the record of a unit; it is valid until the next one is acquired.
 
         Raises:
-            TrialError: what was to be written before could not be, or this cannot be read.
+            TrialError: an earlier write failed, or this record cannot be read.
         """
 
     def give(self) -> None:
-        """Keep what the array of the last `take` holds now."""
+        """Write back the record that was acquired last, with its current content."""
 
     def settle(self) -> None:
-        """Wait until nothing is being written; raises as `take`."""
+        """Wait until all pending writes are done; raises as `acquire`."""
 
     def close(self) -> None:
-        """Give back files and memory; harmless when called again."""
+        """Release files and memory; may be called again."""
 
 
 class HostRecords:
-    """In host memory, where they are used as they are."""
+    """Unit records in host memory, used in place."""
 
     def __init__(self, lengths: Sequence[int], dtype: str) -> None:
         self.arrays = [np.zeros(length, dtype) for length in lengths]
@@ -51,16 +51,16 @@ class HostRecords:
         self.hung = False
 
     def plan(self, order: Iterable[int]) -> None:
-        """Nothing has to be read ahead."""
+        """Do nothing, because records in host memory need no prefetching."""
 
     def take(self, number: int) -> Array:
         return self.arrays[number]
 
     def give(self) -> None:
-        """They are the arrays that were taken."""
+        """Do nothing, because the acquired array is the record itself."""
 
     def settle(self) -> None:
-        """Nothing is ever under way."""
+        """Do nothing, because there are no pending writes."""
 
     def close(self) -> None:
         self.arrays.clear()

@@ -1,4 +1,4 @@
-"""What of a model is kept elsewhere, and where, as an arm asks for it."""
+"""Settings of offloading, as an arm requests them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from dualml.errors import UserError
 from dualml.strict import Strict
 
 Place = Literal["device", "host", "disk"]
-#: What can be kept elsewhere.
+#: Kinds of data that can be offloaded.
 KINDS: tuple[Literal["state", "weights"], ...] = ("state", "weights")
 
 
 class Offload(Strict):
-    """Where ``state`` (of the optimizer) and ``weights`` are kept from update to update: on the
-    ``device``, in ``host`` memory, or on ``disk``. ``budget_bytes``: at most so many in host
-    memory, buffers included; 0 is no bound. ``overlap``: what is on disk is read before it is
-    needed, and written behind the update that changed it.
+    """Placement of ``state`` (of the optimizer) and ``weights`` between updates: on the ``device``,
+    in ``host`` memory, or on ``disk``.
+
+    ``budget_bytes``: limit on host memory, buffers included; 0 is no limit. ``overlap``: data on
+    disk is read before it is needed, and written while training goes on.
     """
 
     state: Place = "device"
@@ -28,6 +29,7 @@ class Offload(Strict):
 
     @model_validator(mode="after")
     def _moves_something(self) -> Offload:
+        """Reject settings that offload nothing or overlap nothing."""
         places = {self.state, self.weights}
         if places == {"device"}:
             raise UserError("offload leaves everything on the device; set state = host or disk, "
@@ -38,13 +40,15 @@ class Offload(Strict):
         return self
 
     def away(self, kind: Literal["state", "weights"]) -> bool:
-        """Whether it is kept elsewhere."""
+        """Return whether this kind is offloaded."""
         return self.place(kind) != "device"
 
     def place(self, kind: Literal["state", "weights"]) -> Place:
+        """Return where this kind is kept."""
         return self.state if kind == "state" else self.weights
 
     @property
     def buffers(self) -> int:
-        """Of each kind on disk, in host memory: one to use, one to read into or write from."""
+        """Number of host buffers for each kind on disk: one in use and, with overlap, one to read
+        into or write from."""
         return 2 if self.overlap else 1

@@ -1,4 +1,4 @@
-"""The optimizer of a model's units, one after the other, whose numbers come from elsewhere."""
+"""Optimizer of a model's units, one after the other, whose state or weights are offloaded."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from dualml.offload.traffic import Meter
 
 
 class OffloadedShard:
-    """See `dualml.backend.shard.Shard`.
+    """An optimizer shard with offloaded state or weights; see
+    `dualml.backend.shard.OptimizerShard`.
 
-    Every unit has an optimizer of its own. Those whose state is elsewhere have it in one place on
-    the device, the room, which holds that of one unit at a time: of each slot a vector, of which a
-    unit has the first elements.
+    Every unit has its own optimizer. Offloaded state is copied into one buffer on the device, which
+    holds the state of one unit at a time: one vector per state key, of which a unit uses the first
+    elements.
 
     Args:
-        weights: the place of each unit's; that of several may be the same.
-        state, kept: records of state and weights; None where they stay on the device. A record of
-            state has the slots one after the other.
+        weights: tensor of each unit's weights on the device; several units may share one.
+        state, weight_records: records of state and weights; None if they stay on the device. A
+            state record has the state vectors one after the other.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class OffloadedShard:
     # --- in and out -------------------------------------------------------------------------------
 
     def elsewhere(self, number: int) -> list[tuple[Records, list[Tensor]]]:
-        """Records of a unit, and its places on the device."""
+        """Return the records of a unit with their tensors on the device."""
         every = [
             (self.state_records, self.places[number]),
             (self.weight_records, [self.weights[number]]),
@@ -65,7 +66,7 @@ class OffloadedShard:
 
     @contextmanager
     def there(self, number: int) -> Iterator[None]:
-        """Inside, state and weights of a unit are on the device; what they are then is kept."""
+        """Copy state and weights of a unit to the device for the context, and back at its end."""
         own = [(r, places, r.take(number)) for r, places in self.elsewhere(number)]
         for _, places, record in own:
             self._put(places, record)
@@ -75,17 +76,19 @@ class OffloadedShard:
             records.give()
 
     def bring_weights(self, number: int) -> None:
-        """To their place, to be computed with."""
+        """Copy the weights of a unit to the device."""
         assert self.weight_records is not None
         self._put([self.weights[number]], self.weight_records.take(number))
 
     def _put(self, places: Sequence[Tensor], record: Array) -> None:
+        """Copy a record to its tensors on the device."""
         with self.meter.now.timed("copy_ns"):
             for place, part in zip(places, np.split(record, len(places)), strict=True):
                 self.flat.put(place, part)
         self.meter.now.to_device += record.nbytes
 
     def _get(self, places: Sequence[Tensor], record: Array) -> None:
+        """Copy tensors on the device to their record."""
         with self.meter.now.timed("copy_ns"):
             for place, part in zip(places, np.split(record, len(places)), strict=True):
                 self.flat.get(place, part)
@@ -121,5 +124,5 @@ class OffloadedShard:
                 self.state_records.give()
 
     def held(self) -> int:
-        """On the device, without the room."""
+        """Return the bytes of state on the device, without the state buffer."""
         return 0 if self.state_records is not None else sum(s.held() for s in self.shards)

@@ -1,4 +1,4 @@
-"""What is moved, and how long that takes: counted for updates alone."""
+"""Counters of data movement by offloading and its time, for updates only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, fields
 
 @dataclass
 class Traffic:
-    """Of some updates of one rank, in bytes and nanoseconds.
+    """Data movement in some updates of one rank, in bytes and nanoseconds.
 
     Attributes:
-        updates, made: in all, and without those that were skipped.
+        updates, made: all updates, and those that were not skipped.
         rounds: forward and backward passes in them.
-        to_device, to_host, copy_ns: between host memory and the device.
-        read, written, read_ns, write_ns: on disk.
-        wait_ns: of reading and writing, what the training waited for; the rest was hidden.
+        to_device, to_host, copy_ns: copies between host memory and the device.
+        read, written, read_ns, write_ns: disk access.
+        wait_ns: time that the training waited for disk access; the rest was overlapped.
     """
 
     updates: int = 0
@@ -33,12 +33,13 @@ class Traffic:
     wait_ns: int = 0
 
     def add(self, other: Traffic) -> None:
+        """Add the counters of another object to these."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Count the time inside as ``copy_ns``, …"""
+        """Add the time of the context to a counter such as ``copy_ns``."""
         begin = time.perf_counter_ns()
         try:
             yield
@@ -47,10 +48,11 @@ class Traffic:
 
 
 class Meter:
-    """Tells the traffic of updates from that of looks and evaluations.
+    """Separates the data movement of updates from that of evaluations.
 
     Attributes:
-        now: what is under way; jobs of a thread add to the one that was there when they began.
+        current: counters of the work in progress; jobs of a thread add to the object that was
+            current when they began.
     """
 
     def __init__(self) -> None:
@@ -58,21 +60,22 @@ class Meter:
         self._last = Traffic()
 
     def begin(self) -> None:
-        """An update, or a look, begins."""
+        """Start new counters for an update or an evaluation."""
         self.now = Traffic()
 
     def end(self, made: bool) -> None:
-        """It was an update, ``made`` or skipped, which is over but for what is still being
-        written."""
+        """Count the current work as an update, ``made`` or skipped; its writes may still be
+        pending."""
         self.now.updates, self.now.made = 1, int(made)
-        self.total.add(self._last)  # whose writing is over: what was read since came after it
+        self.total.add(self._last)  # its writes are done: later reads came after them
         self._last, self.now = self.now, Traffic()
 
     def sum(self) -> Traffic:
-        """Of all updates; nothing may be under way."""
+        """Return the counters of all updates; no work may be pending."""
         self.total.add(self._last)
         self._last = Traffic()
         return self.total
 
     def clear(self) -> None:
+        """Reset all counters to zero."""
         self.now, self.total, self._last = Traffic(), Traffic(), Traffic()

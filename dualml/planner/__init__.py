@@ -1,6 +1,7 @@
-"""How to lay a language model out on many devices: bytes and seconds of layouts, by formulas.
+"""Planner: bytes and seconds of the parallel layouts of a language model on many devices, by
+formulas.
 
-`shape` is a model, `cluster` the devices, `layouts` what may be chosen; `memory` and `seconds`
-price many layouts at once, `search` ranks them; `published` and `fitting` hold them against
+`shape` describes a model, `cluster` the devices, `layouts` the choices; `memory` and `seconds`
+price many layouts at once, `search` ranks them; `published` and `fitting` compare them with
 published runs.
 """

@@ -1,4 +1,4 @@
-"""A layout of the planner as an arm that dualml trains."""
+"""Conversion of a planned layout into an arm that dualml trains."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from dualml.planner.shape import Shape
 
 
 def arm_of(shape: Shape, of: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of an arm, as an experiment file has them.
+    """Return a layout as keys of an arm, as in an experiment file.
 
     Args:
-        of: a row of `Layouts.describe`.
+        shape: the model.
+        layout: a row of `Layouts.describe`.
 
     Raises:
         UserError: a layout that dualml does not train.
@@ -56,21 +57,21 @@ def arm_of(shape: Shape, of: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cuts(shape: Shape, x: Layouts) -> list[str]:
-    """The layers at which stages 1, 2, … begin: with a block."""
+    """Return the layers at which stages 1, 2, … begin; each begins with a transformer block."""
     layers = [int(layers_of(shape, x, stage)[0]) for stage in range(int(x.pp[0]))]
     return [f"attention_branch{1 + before}" for before in np.cumsum(layers[:-1])]
 
 
 def layout_of(shape: Shape, arm: Arm) -> Layouts:
-    """The layout that an arm trains; `planner.arm.arm_of` the other way round.
+    """Return the layout that an arm trains; the reverse of `arm_from_layout`.
 
     Raises:
-        UserError: none of the planner's.
+        UserError: the arm is not a layout of the planner.
     """
     split = arm.split or Split()
     dp = split.data if arm.split else arm.world_size
     pp = arm.world_size // (dp * split.tensor)
-    # Of ranks that share the batch each computes so many samples at a time.
+    # A rank processes arm.chunk samples at a time.
     parts = split.micro_batches if arm.split else -(-arm.batch_size // (dp * arm.chunk))
     given = [split.trainers > 1, split.engine == "rpc", bool(split.grid), bool(split.layers)]
     given += [split.sequence, split.context > 1, arm.zero_lower, arm.offload is not None]

@@ -1,4 +1,4 @@
-"""The devices a plan is for: memory, arithmetic, links, and what of them is reached."""
+"""The devices of a plan: memory, arithmetic, links, and the efficiency with which they are used."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 from dualml.cost.link import Link
 from dualml.errors import UserError
 
-#: Devices of a search, and of a node.
+#: Largest number of devices of a search, and of a node.
 MOST_DEVICES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What programs reach of a device's peaks; fitted to published runs (`planner.fitting`).
+    """Fractions of a device's peaks that programs reach, fitted to published runs
+    (`planner.fitting`).
 
     Args:
-        products: share of the peak that matrix products reach.
-        traffic: bytes that everything else moves in the device's memory on the way forward, for
-            each byte it keeps for the way back.
-        links: share of the links' bandwidth.
-        gathers: share of that again which ZeRO-3's messages reach, a layer at a time.
+        products: fraction of the peak that matrix products reach.
+        traffic: bytes that all other operations move in device memory in the forward pass, per byte
+            saved for the backward pass.
+        links: fraction of the links' bandwidth.
+        gathers: further fraction of it that ZeRO-3's messages reach, a layer at a time.
     """
 
     products: float
@@ -36,21 +37,21 @@ class Reached:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal devices on equal nodes.
+    """A cluster of equal devices on equal nodes.
 
     Args:
-        devices: how many.
-        node: of them on a node; on one node all devices use ``inside``.
-        memory: bytes of a device that a plan may fill.
-        peak: operations per second.
+        devices: number of devices.
+        node: devices per node; within a node, devices use ``inside``.
+        memory: bytes of a device that a plan may use.
+        peak: operations per second of a device.
         bandwidth: bytes per second of its memory.
-        inside: link of a device to another one of its node.
-        between: a device's port to other nodes, one for each device.
-        reached: what of this is reached.
-        overlap: share of the way back behind which messages of the replicas can hide, 0 to 1.
+        inside: link between devices of one node.
+        between: a device's port to other nodes, one per device.
+        reached: efficiency of the devices and links.
+        overlap: share of the backward pass that can hide messages between replicas, 0 to 1.
 
     Raises:
-        UserError: a number that cannot be.
+        UserError: an invalid number.
     """
 
     devices: int
@@ -82,14 +83,14 @@ class Cluster:
     def link(
         self, members: Any, stride: Any, ring: bool = True
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """α and β among ``members`` devices that stand ``stride`` apart.
+        """Return α and β among ``members`` devices that are ``stride`` ranks apart.
 
-        A ring that leaves its nodes has on each of them as many ports as members: a node passes on
-        what each member sends through all of them (NCCL's rings do), but never faster than inside.
-        A message that is no ring's has its sender's port.
+        A ring that spans nodes has as many ports on each node as it has members there: a node
+        forwards what each member sends through all of them (as NCCL's rings do), but never faster
+        than inside. A message outside a ring uses its sender's port.
         """
         members, stride = np.asarray(members), np.asarray(stride)
-        # Some group straddles two nodes, unless there is but one.
+        # Some group spans two nodes, unless there is only one node.
         away = (members > 1) & (self.node % (members * stride) != 0) & (self.devices > self.node)
         ports = np.clip(self.node // stride, 1, members) if ring else 1
         share = self.reached.links

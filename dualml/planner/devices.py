@@ -1,4 +1,4 @@
-"""Devices by name, and what programs reach of their peaks."""
+"""Devices by name, and the fitted efficiency with which programs use them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from dualml.planner.cluster import Reached
 
 @dataclass(frozen=True)
 class Device:
-    """As its maker gives it, in bytes and per second.
+    """Data sheet of a device, in bytes and per second.
 
     Attributes:
-        peaks: precision → operations.
-        inside, between: bandwidth of its links, of one direction.
-        node: devices of the maker's own server.
+        source: where the numbers are from.
+        memory: bytes of device memory.
+        peaks: precision → operations per second.
+        bandwidth: bytes per second of device memory.
+        inside, between: bandwidth of its links within and between nodes, in one direction.
+        node: devices per server of the manufacturer.
     """
 
     name: str
@@ -36,18 +39,22 @@ class Device:
 
 @cache
 def devices() -> Mapping[str, Device]:
-    """Name → device."""
+    """Return name → device."""
     return {name: _device(name, entry) for name, entry in _table("devices").items()}
 
 
 @cache
 def reached() -> Reached:
-    """What was fitted to the published runs of A100s (`planner.fitting`)."""
+    """Return the efficiency fitted to the published runs on A100s (`planner.fitting`)."""
     return Reached(**_table("reached")["reached"])
 
 
 def find(name: str) -> Device:
-    """Raises `UserError` for an unknown name."""
+    """Return a device by its name.
+
+    Raises:
+        UserError: an unknown name.
+    """
     if name not in devices():
         raise UserError(
             f"unknown device {name!r}{nearest(name, devices())}; or describe yours with --peak, "

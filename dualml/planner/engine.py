@@ -1,4 +1,5 @@
-"""What an engine keeps of a layer, and cuts, otherwise than the formulas of Megatron-LM have it."""
+"""Training engines: what they save of a layer and how they split it, relative to Megatron-LM's
+formulas."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from dualml.planner.shape import Shape
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes of each parameter, and of an element of an activation.
+    """Bytes per parameter, and per element of an activation.
 
     Args:
-        weights, gradients, states: of a parameter; states are Adam's two moments, and in mixed
+        weights, gradients, states: per parameter; states are Adam's two moments, and in mixed
             precision a third copy, the float32 weights (Rajbhandari et al. 2020, section 3.1).
-        element: of an activation.
+        element: per element of an activation.
     """
 
     weights: int
@@ -36,15 +37,15 @@ PRECISIONS: Mapping[str, Precision] = {
 
 
 class Engine:
-    """Megatron-LM, as Korthikanti et al. 2022 count it. Numbers are of one position of a sample.
+    """Megatron-LM, as Korthikanti et al. 2022 count it. Numbers are per position of a sample.
 
     Attributes:
-        name: how the command line calls it.
+        name: name on the command line.
         precisions: name → bytes.
-        fused: whether attention never keeps its scores, whatever is asked for.
-        tables: whether tensor-parallel devices share the table of words.
-        mask: bytes of an element of a mask of Dropout.
-        masks: whether masks are kept of what is recomputed.
+        fused: whether attention never saves its scores.
+        splits_embedding: whether tensor-parallel devices split the embedding table.
+        mask_bytes: bytes per element of a dropout mask.
+        keeps_recomputed_masks: whether the masks of recomputed layers are saved.
     """
 
     name = "megatron"
@@ -55,34 +56,36 @@ class Engine:
     masks = False
 
     def trains(self, x: Layouts) -> Any:
-        """Which layouts."""
+        """Return for each layout whether the engine can train it."""
         return np.ones(len(x), bool)
 
     def inputs(self, tp: Any) -> Any:
-        """Values of the model's width that are kept of a layer that is recomputed in full."""
+        """Return how many vectors of the model's width are saved of a fully recomputed layer."""
         return np.ones_like(tp)
 
     def spared(self, shape: Shape, x: Layouts) -> Any:
-        """Of them, how many are not kept of the first layer."""
+        """Return how many of these vectors are not saved of the first layer."""
         return np.zeros_like(x.tp)
 
     def norm(self, shape: Shape) -> int:
-        """Elements kept of a norm beside what goes into it and what it gives."""
+        """Return the elements that a norm saves in addition to its input and output."""
         return 0
 
     def attention(self, shape: Shape, tp: Any) -> Any:
-        """Elements that attention keeps beside queries, keys, values and what it gives, of all of
-        ``tp`` devices."""
+        """Return the elements that attention saves in addition to queries, keys, values and its
+        output, over all ``tp`` devices."""
         return np.zeros_like(tp)
 
     def gate(self, shape: Shape) -> int:
-        """Elements that a gate keeps beside its two inputs and what it gives."""
+        """Return the elements that a gate saves in addition to its two inputs and its output."""
         return 0
 
 
 class Dualml(Engine):
-    """dualml on PyTorch's kernels: `dualml_torch.model.kept`, written out for a decoder. In a lower
-    precision weights, gradients and moments stay float32 (`dualml.precision`)."""
+    """dualml on PyTorch's kernels: `dualml_torch.model.kept`, written out for a decoder.
+
+    In mixed precision, weights, gradients and moments stay float32 (`dualml.precision`).
+    """
 
     name = "dualml"
     precisions: Mapping[str, Precision] = MappingProxyType(
@@ -94,35 +97,40 @@ class Dualml(Engine):
     masks = True
 
     def trains(self, x: Layouts) -> Any:
-        """ZeRO-2 and 3 share out whole layers, so that no rank may have a part of the model;
-        sequences that ranks share and interleaved stages it does not lay out as the planner."""
+        """Return for each layout whether dualml can train it.
+
+        ZeRO-2 and 3 shard whole layers, so they exclude tensor and pipeline parallelism; dualml
+        does not lay out sequence and context parallelism or interleaved stages as the planner does.
+        """
         plain = (x.cp == 1) & (x.sp == 0) & (x.chunks == 1)
         return plain & ((x.zero < 2) | (x.pp * x.tp == 1))
 
     def inputs(self, tp: Any) -> Any:
-        """What goes into each of the two residual blocks; where ranks share them, also what goes
-        into the matrices and what comes out of their sum: no message is sent twice."""
+        """Return 2, the inputs of the two residual blocks. With tensor parallelism return 6: also
+        the inputs of the matrices and the outputs of the sums, so that no message is sent twice."""
         return np.where(tp > 1, 6, 2)
 
     def spared(self, shape: Shape, x: Layouts) -> Any:
-        """The embedding is recomputed with the first block, from the tokens, unless ranks share
-        its lookup or gather it as a unit of its own."""
+        """Return 1 if the embedding is recomputed with the first block from the tokens, and 0 if
+        ranks split its lookup or gather it as a unit of its own."""
         return np.where((x.tp > 1) | ((x.zero > 1) & (not shape.tied)), 0, 1)
 
     def norm(self, shape: Shape) -> int:
-        """LayerNorm its mean and deviation; RMSNorm what is normal, and the size."""
+        """Return the saved elements of a norm: mean and deviation of LayerNorm, or the normalised
+        vector and the scale of RMSNorm."""
         return 2 if shape.biased else shape.hidden + 1
 
     def attention(self, shape: Shape, tp: Any) -> Any:
-        """The logarithm of each row's sum; queries and keys that were turned; of several groups
-        queries, keys and values of every head in place of those that came."""
+        """Return the saved elements of attention: the logarithm of each row's sum, and rotated
+        queries and keys. With grouped queries, queries, keys and values of every head replace the
+        inputs."""
         several = (shape.kv_heads > tp) & (shape.kv_heads < shape.heads)
         turned = 0 if shape.learned_positions else shape.queries + shape.keys
         copies = np.where(several, 2 * (shape.queries - shape.keys), turned)
         return shape.heads + copies
 
     def gate(self, shape: Shape) -> int:
-        """SwiGLU: g · σ(g)."""
+        """Return the saved elements of SwiGLU: g · σ(g)."""
         return shape.ffn if shape.gated else 0
 
 

@@ -1,4 +1,4 @@
-"""What programs reach of a device, from half of the published runs.
+"""Fit of the efficiency of a device to half of the published runs.
 
 ``python -m dualml.planner.fitting`` prints `reached.toml`.
 """
@@ -12,17 +12,18 @@ import numpy as np
 from dualml.planner.cluster import Reached
 from dualml.planner.published import Run, fitted, runs
 
-#: Lowest, first and highest value of each.
+#: Lower bound, initial value and upper bound of each constant.
 BOUNDS = {"products": (0.2, 0.7, 1.0), "traffic": (0.0, 2.0, 20.0), "links": (0.1, 0.7, 1.0),
           "gathers": (0.02, 0.3, 1.0)}  # fmt: skip
 ROUNDS = 40
 
 
 def fit(given: Sequence[Run] | None = None) -> Reached:
-    """Least squares of log(predicted / measured) over the runs that may be used.
+    """Fit the efficiency by least squares of log(predicted / measured) over the given runs, by
+    default those that the fit may use.
 
-    Where micro-batch or interleaving were not published, those that are fastest by the values of
-    the round before are taken, until they stay the same.
+    If micro-batch or interleaving were not published, those that are fastest with the values of the
+    previous round are used, until they stay the same.
     """
     from scipy.optimize import least_squares
 
@@ -45,10 +46,12 @@ def fit(given: Sequence[Run] | None = None) -> Reached:
 
 
 def _reached(values: Iterable[float]) -> Reached:
+    """Make the efficiency from the fitted values."""
     return Reached(**{key: float(value) for key, value in zip(BOUNDS, values, strict=True)})
 
 
 def main() -> None:
+    """Print the fitted efficiency as TOML."""
     reached = fit()
     print("# Printed by `python -m dualml.planner.fitting`.\n[reached]")
     print("\n".join(f"{key} = {value:.4g}" for key, value in vars(reached).items()))

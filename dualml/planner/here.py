@@ -1,17 +1,18 @@
-"""Seconds of an update on the ranks of this machine, fitted to some of them.
+"""Seconds of an update on the ranks of one machine, from constants fitted to some timed layouts.
 
-The planner prices a layout for devices of its own each; ranks of one machine share its cores. Here
-n ranks with one thread each on P cores work at the same time as far as they find a core:
+The planner prices a layout for devices of its own; ranks of one machine share its cores. Here n
+ranks with one thread each run on P cores, at the same time as far as there are cores:
 
-    seconds = max(critical path, seconds of cores that all ranks take together / P + waits)
+    seconds = max(critical path, core seconds of all ranks together / P + waits)
 
-The critical path is `planner.seconds` of the layout. A rank takes a core for the path without what
-it waits for: stages before and after it, and messages, of which only copies and sums are work, so
-many seconds per byte. Where ranks take turns on a core, a message finds the other side ready and
-its bytes near: its work is a share of that between two cores. α of the framework's all-reduce, by
-which tensor-parallel ranks add up, and of dualml's own messages are constants apart. Waits are the
-bubble of a pipeline of P stages, and α of each message: ranks of a collective wait for one another,
-and none computes. Both sides are measured: wall clock, and what the system says of cores.
+The critical path is `planner.seconds` of the layout. A rank takes a core for the path without its
+waiting times: for stages before and after it, and for messages, of which only copies and sums are
+work, with a cost per byte. If ranks take turns on a core, a message finds the other side ready and
+its bytes in cache: its work is a fraction of that between two cores. The α of the framework's
+all-reduce, which tensor-parallel ranks use, and that of dualml's own messages are separate
+constants. Waits are the bubble of a pipeline of P stages, and α of each message: ranks of a
+collective wait for one another, and none computes. Both sides are measured: wall-clock time, and
+the core time that the system reports.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dualml.planner.seconds import seconds
 from dualml.planner.shape import Shape
 
 PRECISION = DUALML.precisions["fp32"]
-#: Lowest, first and highest value of each of `Machine`'s constants.
+#: Lower bound, initial value and upper bound of each constant of `MachineModel`.
 BOUNDS = {
     "flops": (1e8, 3e10, 1e13), "bandwidth": (1e6, 3e9, 2e10), "moves": (1e-2, 1.0, 9e1),
     "call_s": (1e-7, 1e-4, 1e-1),
@@ -45,18 +46,18 @@ BOUNDS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What one rank with one thread does.
+    """Constants of one rank with one thread on this machine.
 
     Args:
-        cores: P that the ranks share.
+        cores: P, the cores that the ranks share.
         flops: operations of matrix products per second.
-        bandwidth: bytes that the optimizer reads and writes per second.
-        moves: how often a layer moves each byte that is kept, beside its matrix products.
-        call_s: that a layer takes for a micro-batch, however small it is.
+        bandwidth: bytes per second that the optimizer reads and writes.
+        moves: how often a layer moves each saved byte, in addition to its matrix products.
+        call_s: fixed seconds of a layer per micro-batch.
         alpha_s, sum_alpha_s, beta_s_per_byte: of a message between two ranks, and of one inside the
             framework's all-reduce.
-        core_alpha_s, core_sum_alpha_s, core_beta_s_per_byte: for which each of them takes a core.
-        turns: the share of that which it takes where there are more ranks than cores.
+        core_alpha_s, core_sum_alpha_s, core_beta_s_per_byte: core time of these.
+        turns: factor on this core time if there are more ranks than cores.
     """
 
     cores: int
@@ -73,13 +74,13 @@ class Machine:
     turns: float
 
     def predict(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
-        """Seconds of an update of one layout, on so many cores where it is not all."""
+        """Return the seconds of an update of one layout, on ``cores`` cores (default: all)."""
         cores = cores or self.cores
         own = self._parts(shape, x, self.alpha_s, self.sum_alpha_s, self.beta_s_per_byte)
         m, pp, replicas = int(x.micro_batches[0]), int(x.pp[0]), int(x.dp[0] * x.tp[0])
         calls = self.call_s * shape.layers / pp
         path = sum(own.values()) + (m + pp - 1) * calls
-        # Where cores are fewer than stages, a pipeline is as deep as cores are many.
+        # With fewer cores than stages, a pipeline is only as deep as the number of cores.
         deep = min(max(cores / replicas - 1, 0.0) / max(pp - 1, 1), 1.0)
         quick = self._parts(shape, x, 0.0, 0.0, self.beta_s_per_byte)
         alphas = sum(own[part] - quick[part] for part in own if part != "bubble")
@@ -87,13 +88,13 @@ class Machine:
         return max(path, self.core_seconds(shape, x, cores) / cores + waits)
 
     def core_seconds(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
-        """That all ranks of one layout take for an update."""
+        """Return the core seconds of all ranks together for an update of one layout."""
         n = int(x.devices[0])
         share = self.turns if n > (cores or self.cores) else 1.0
         constants = (self.core_alpha_s, self.core_sum_alpha_s, self.core_beta_s_per_byte)
         link = [share * each for each in constants]
         own = self._parts(shape, x, *link)
-        # All stages together compute what one would that has every layer.
+        # All stages together compute as much as one stage with every layer.
         whole = self._parts(shape, replace(x, pp=np.ones_like(x.pp)), *link)
         layers = sum(whole[part] for part in ("products", "traffic", "recompute", "tensor"))
         layers += self.call_s * shape.layers * int(x.micro_batches[0])
@@ -103,6 +104,7 @@ class Machine:
     def _parts(
         self, shape: Shape, x: Layouts, alpha: float, of_sums: float, beta: float
     ) -> dict[str, float]:
+        """Return part → seconds of one layout for the given constants of messages."""
         own = self._priced(shape, x, Link(alpha, beta))
         own["tensor"] = self._priced(shape, x, Link(of_sums, beta))["tensor"]
         # Each micro-batch but the first reads the sum of gradients, adds its own, and writes it.
@@ -111,6 +113,7 @@ class Machine:
         return own
 
     def _priced(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
+        """Return part → seconds of one layout with the same link between all ranks."""
         n = int(x.devices[0])
         reached = Reached(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
         cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
@@ -122,9 +125,11 @@ class Point:
     """A layout that was timed.
 
     Attributes:
-        seconds: of an update.
-        core_seconds: that all ranks took cores for it.
-        cores: that they had; None for all.
+        name: label of the layout.
+        shape, layout: model and layout.
+        seconds: wall-clock seconds of an update.
+        core_seconds: core seconds of all ranks together.
+        cores: number of cores that they had; None: all.
     """
 
     name: str
@@ -136,10 +141,11 @@ class Point:
 
 
 def fit(points: Sequence[Point], cores: int) -> Machine:
-    """Least squares of log(predicted / measured), of both kinds of seconds.
+    """Fit the constants by least squares of log(predicted / measured), over wall-clock and core
+    seconds.
 
     Raises:
-        UserError: too few, or none with messages.
+        UserError: too few points, or none with messages.
     """
     from scipy.optimize import least_squares
 

@@ -1,4 +1,4 @@
-"""Layouts as columns: how many devices share what, for many layouts at once."""
+"""Parallel layouts as columns: how many devices share what, for many layouts at once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dualml.planner.shape import Shape
 
 Ints = NDArray[np.int64]
 RECOMPUTED = ("none", "selective", "full")
-#: Layouts that one search may compare.
+#: Largest number of layouts in one search.
 MOST = 1_000_000
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """A column for each choice, a row for each layout, all integers.
+    """A table of layouts with a column for each choice and a row for each layout, all integers.
 
     Args:
-        dp: replicas, each with its own samples.
-        pp: stages of a pipeline.
-        tp: devices that share every layer.
-        cp: devices that share a sequence (context parallelism).
-        sp: 1 where the tp devices share the sequence outside of matrices (sequence parallelism).
+        dp: data parallelism: replicas, each with its own samples.
+        pp: pipeline parallelism: stages.
+        tp: tensor parallelism: devices that share every layer.
+        cp: context parallelism: devices that share a sequence.
+        sp: sequence parallelism: 1 if the tp devices share the sequence outside of matrices.
         zero: ZeRO's stage, 0 to 3, over dp · cp devices.
-        micro: b, sequences of a micro-batch.
-        batch: B, sequences of an update.
+        micro: b, sequences per micro-batch.
+        batch: B, sequences per update.
         recompute: index in ``RECOMPUTED``.
         chunks: v, stages of the interleaved schedule on each device; 1 is 1F1B.
     """
@@ -51,7 +51,7 @@ class Layouts:
         cls, batch: int, *, dp: int = 1, pp: int = 1, tp: int = 1, cp: int = 1, sp: bool = False,
         zero: int = 0, micro: int = 1, recompute: str = "none", chunks: int = 1,
     ) -> Layouts:  # fmt: skip
-        """A single layout.
+        """Make a table with a single layout.
 
         Raises:
             UserError: a batch that does not divide into micro-batches.
@@ -65,24 +65,26 @@ class Layouts:
         return len(self.dp)
 
     def take(self, rows: Any) -> Layouts:
+        """Return the table of the selected rows."""
         return Layouts(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @property
     def micro_batches(self) -> Ints:
-        """m = B / (dp · b)."""
+        """Number of micro-batches, m = B / (dp · b)."""
         return self.batch // (self.dp * self.micro)
 
     @property
     def sharded(self) -> Ints:
-        """N, devices over which ZeRO shards."""
+        """Number of devices N over which ZeRO shards."""
         return self.dp * self.cp
 
     @property
     def devices(self) -> Ints:
+        """Number of devices of each layout."""
         return self.dp * self.pp * self.tp * self.cp
 
     def describe(self, row: int) -> dict[str, Any]:
-        """One layout as JSON."""
+        """Return one layout as JSON-compatible values."""
         texts = {f.name: int(getattr(self, f.name)[row]) for f in fields(self)}
         given: dict[str, Any] = dict(texts)
         given |= {"sp": bool(texts["sp"]), "recompute": RECOMPUTED[texts["recompute"]]}
@@ -91,14 +93,14 @@ class Layouts:
 
 @dataclass(frozen=True)
 class Choices:
-    """What a search may vary.
+    """The search space of layouts.
 
     Args:
         tensor: largest tp.
         context: largest cp.
         chunks: largest number of stages on a device.
-        zero, recompute: what may be chosen.
-        sequence: whether sp is tried beside tp alone.
+        zero, recompute: allowed values.
+        sequence: allowed values of sp where tp > 1.
     """
 
     tensor: int = 8
@@ -110,21 +112,22 @@ class Choices:
 
 
 def divisors(n: int) -> list[int]:
-    """Of n, in their order; n up to 10¹²."""
+    """Return the divisors of n in ascending order; n up to 10¹²."""
     small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
     return small + [n // k for k in reversed(small) if k * k != n]
 
 
 def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) -> Layouts:
-    """Every layout of exactly ``devices`` that cuts nothing unevenly but the layers.
+    """Return every layout of exactly ``devices`` devices that splits everything but the layers
+    evenly.
 
-    tp divides the heads, those of keys and values, and the feed-forward width; 2cp the sequence;
-    pp has at most a stage for each layer (they may differ by one layer); dp · micro-batch divides
-    the batch; of the interleaved schedule pp divides the micro-batches, and there is a layer for
-    each of its pp · v stages.
+    tp divides the numbers of heads and of key-value heads, and the feed-forward width; 2cp divides
+    the sequence; pp is at most the number of layers (stages may differ by one layer); dp ·
+    micro-batch divides the batch; with the interleaved schedule pp divides the micro-batches, and
+    there is a layer for each of its pp · v stages.
 
     Raises:
-        UserError: none, and why, or more than a million.
+        UserError: there is no layout, with the reason, or there are more than a million.
     """
     rows: list[Ints] = []
     count = 0
@@ -156,7 +159,7 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) 
 def _meshes(
     shape: Shape, devices: int, batch: int, choices: Choices
 ) -> Sequence[tuple[int, int, int, int]]:
-    """(dp, pp, tp, cp) that multiply to the devices."""
+    """Return the (dp, pp, tp, cp) whose product is the number of devices."""
     meshes = []
     for tp in divisors(devices):
         cut = any(size % tp for size in (shape.heads, shape.kv_heads, shape.ffn))
@@ -175,7 +178,7 @@ def _meshes(
 def _micro_batches(
     mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: Choices
 ) -> Ints:
-    """(dp, pp, tp, cp, sp, b, v) of a mesh, for every micro-batch and interleaving."""
+    """Return the (dp, pp, tp, cp, sp, b, v) of a mesh, for every micro-batch and interleaving."""
     dp, pp, tp, _ = mesh
     rows = []
     for micro in divisors(batch // dp):
@@ -188,6 +191,7 @@ def _micro_batches(
 
 
 def _why_none(shape: Shape, devices: int, batch: int) -> str:
+    """Return the message that no layout exists."""
     return (
         f"no mesh of {devices:,} devices divides {shape.heads} heads, {shape.kv_heads} of keys and "
         f"values, {shape.layers} layers and a batch of {batch:,} sequences; choose a batch that is "

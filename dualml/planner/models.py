@@ -1,4 +1,4 @@
-"""Models by name or by file: TOML of the same keys, or a Hugging Face ``config.json``."""
+"""Models by name or from a file: TOML with the same keys, or a Hugging Face ``config.json``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.parse import from_toml
 from dualml.planner.shape import Shape
 from dualml.strict import Strict, explain
 
-#: Keys of config.json that say the same as ours, the first that is there.
+#: Our key → equivalent keys of config.json; the first one present is used.
 NAMES: Mapping[str, tuple[str, ...]] = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
@@ -28,12 +28,13 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "sequence": ("max_position_embeddings", "n_positions", "n_ctx"),
     "head_width": ("head_dim",),
 }
-#: Kinds of config.json whose layers are those of GPT-2 or of Llama.
+#: Model types of config.json with the layers of GPT-2 or of Llama.
 GPT, LLAMA = ("gpt2",), ("llama", "mistral")
 
 
 class Entry(Strict):
-    """A model as a file gives it; what is left out is GPT's: f = 4h, as many heads of keys."""
+    """A model as described in a file; omitted keys have GPT's values: f = 4h, as many key-value
+    heads as heads."""
 
     layers: int
     hidden: int
@@ -51,6 +52,7 @@ class Entry(Strict):
     batch: int = 0
 
     def shape(self, name: str) -> Shape:
+        """Return the shape of the model."""
         given = self.model_dump()
         given["kv_heads"] = self.heads if self.kv_heads is None else self.kv_heads
         given["ffn"] = 4 * self.hidden if self.ffn is None else self.ffn
@@ -59,7 +61,7 @@ class Entry(Strict):
 
 @cache
 def known() -> Mapping[str, tuple[Shape, str, float]]:
-    """Name → shape, source, published number of parameters."""
+    """Return name → shape, source, published number of parameters."""
     table = from_toml((files("dualml.planner") / "models.toml").read_text("utf-8"))
     shapes = {}
     for name, entry in table["model"].items():
@@ -71,14 +73,16 @@ def known() -> Mapping[str, tuple[Shape, str, float]]:
 
 
 def find(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) -> Shape:
-    """A model by its name, or by a path; one of dualml's own also by an experiment.
+    """Return the shape of a model by its name or path; a dualml model also by the name of an
+    experiment.
 
     Args:
-        sequence: tokens of a sample instead of the model's own.
-        overrides: ``KEY=VALUE`` of dualml's own models, see `planner.zoo`.
+        text: name or path.
+        sequence: tokens per sample instead of the model's own.
+        overrides: ``KEY=VALUE`` for dualml's own models, see `planner.zoo`.
 
     Raises:
-        UserError: an unknown name, a file that is none of both kinds, or sizes that no model has.
+        UserError: an unknown name, a file of neither kind, or invalid sizes.
     """
     from dualml.experiment.find import names
     from dualml.model.gpt import DECODERS
@@ -105,13 +109,13 @@ def find(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) 
 
 
 def is_experiment(text: str) -> bool:
-    """Whether it names a file of an experiment: one with arms."""
+    """Return whether the text is the path of an experiment file, i.e. one with arms."""
     path = Path(text)
     if path.suffix != ".toml" or not path.is_file():
         return False
     try:
         return "arms" in read_toml(path)
-    except (OSError, ValueError):  # whoever reads the model says what is wrong
+    except (OSError, ValueError):  # reported when the model is read
         return False
 
 
@@ -124,12 +128,13 @@ def _of_file(path: Path) -> Shape:
         return Entry(**read_toml(path)).shape(path.stem)
     except ValidationError as error:
         raise UserError(f"{path}: {explain(error, Entry)}") from None
-    except TypeError:  # a key that is no word
+    except TypeError:  # a key that is not an identifier
         raise UserError(f"{path}: keys are {', '.join(Entry.model_fields)}") from None
 
 
 def _of_config(path: Path) -> Shape:
-    """GPT-2 and Llama, and what has their layers; others would be counted wrongly."""
+    """Read a Hugging Face config of GPT-2, Llama or a model with their layers; others would be
+    miscounted."""
     config = read_json(path)
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in GPT + LLAMA:
@@ -151,7 +156,7 @@ def _of_config(path: Path) -> Shape:
     llama = kind in LLAMA
     given |= {"gated": llama, "biased": not llama, "learned_positions": not llama}
     given["dropout"] = not llama
-    # transformers: GPT-2 ties its embedding where nothing is said, Llama does not.
+    # transformers: by default GPT-2 ties its embedding, Llama does not.
     given["tied"] = config.get("tie_word_embeddings", not llama)
     try:
         return Entry(**given).shape(path.parent.name if path.name == "config.json" else path.stem)

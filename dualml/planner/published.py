@@ -1,4 +1,4 @@
-"""Published runs, and what the planner predicts for them.
+"""Published runs, and the planner's predictions for them.
 
 The efficiencies are fitted (`planner.fitting`) on half of the runs of each table on the device
 `FITTED`, those whose names have the smallest hashes; the others are held out.
@@ -29,23 +29,25 @@ from dualml.planner.shape import Shape
 #: Tables with times.
 TIMED = ("narayanan-1", "narayanan-2", "korthikanti-5", "llama3-4")
 FITTED = "a100"
-#: Where the number of stages on a device is not published.
+#: Stages per device to try if their number is not published.
 CHUNKS = (1, 2, 4, 8)
 
 
 @cache
 def tables() -> Mapping[str, Any]:
+    """Return the published tables."""
     return from_toml((files("dualml.planner") / "published.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A published run.
+    """A published training run.
 
     Attributes:
-        table: key of its table; ``number``: of its row, from 1.
-        layouts: as published; where micro-batch or interleaving are not, all that could be.
-        flops: of an update, of one device, counted as the table counts them.
+        table: key of its table.
+        number: number of its row, from 1.
+        layouts: as published; if micro-batch or interleaving are not, all possible ones.
+        flops: operations per update and device, counted as in the table.
         measured: seconds of an update.
     """
 
@@ -63,22 +65,26 @@ class Run:
 
     @property
     def name(self) -> str:
+        """Table and row of the run."""
         return f"{self.table}/{self.number}"
 
     @property
     def digest(self) -> bytes:
+        """Hash by which runs are assigned to the fit or held out."""
         return hashlib.sha256(self.name.encode()).digest()
 
     def only(self, row: int) -> Run:
-        """The same with one of its layouts."""
+        """Return the run with only one of its layouts."""
         return replace(self, layouts=self.layouts.take([row]))
 
     def cluster(self, given: Reached) -> Cluster:
+        """Make the cluster of the run with the given efficiency."""
         made = cluster_of(self.device, self.devices, "mixed", given)
         return replace(made, overlap=self.overlap)
 
     def predict(self, given: Reached | None = None) -> Predicted:
-        """The run by its layout; what is not published, as it is fastest in the device's memory."""
+        """Predict the run; of unpublished choices the fastest that fits in the device's memory is
+        used."""
         cluster = self.cluster(given or reached())
         precision = PRECISIONS["mixed"]
         held = memory(self.shape, self.layouts, precision, self.fused).total
@@ -90,7 +96,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Seconds of an update and bytes of the fullest device; ``row``: which layout."""
+    """Predicted seconds of an update and bytes of the fullest device; ``row`` is the layout
+    used."""
 
     run: Run
     row: int
@@ -99,19 +106,19 @@ class Predicted:
 
     @property
     def error(self) -> float:
-        """Of the time: predicted / measured − 1."""
+        """Relative error of the time: predicted / measured − 1."""
         return self.seconds / self.run.measured - 1
 
     @property
     def teraflops(self) -> tuple[float, float]:
-        """Per device: measured and predicted."""
+        """Measured and predicted teraFLOP/s per device."""
         flops = self.run.flops / 1e12
         return flops / self.run.measured, flops / self.seconds
 
 
 @cache
 def runs() -> tuple[Run, ...]:
-    """Every published run with a time."""
+    """Return every published run with a time."""
     timed = []
     for key in TIMED:
         table = tables()[key]
@@ -122,7 +129,7 @@ def runs() -> tuple[Run, ...]:
 
 @cache
 def fitted() -> frozenset[str]:
-    """Names of the runs that the fit may use."""
+    """Return the names of the runs that the fit may use."""
     names: set[str] = set()
     for key in TIMED:
         table = sorted((run for run in runs() if run.table == key), key=lambda run: run.digest)
@@ -142,7 +149,7 @@ def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]
 
 
 def _layouts(row: Mapping[str, Any]) -> Layouts:
-    """One, or one for each micro-batch and each interleaving that is possible."""
+    """Return the published layout, or one for each possible micro-batch and interleaving."""
     tp, pp, cp = row["tp"], row["pp"], row.get("cp", 1)
     dp = row["devices"] // (tp * pp * cp)
     each = row["batch"] // dp
@@ -159,14 +166,15 @@ def _layouts(row: Mapping[str, Any]) -> Layouts:
 
 
 def summary(errors: Sequence[float]) -> tuple[float, float]:
-    """Median and worst of their sizes."""
+    """Return the median and the maximum of the absolute errors."""
     sizes = np.abs(errors)
     return float(np.median(sizes)), float(sizes.max())
 
 
 @dataclass(frozen=True)
 class Halves:
-    """Errors of the runs that were fitted, of those held out on the same device, and elsewhere."""
+    """Predictions of the fitted runs, of the held-out runs on the same device, and of runs on other
+    devices."""
 
     fitted: tuple[Predicted, ...]
     held_out: tuple[Predicted, ...]
@@ -174,6 +182,7 @@ class Halves:
 
 
 def halves(given: Reached | None = None) -> Halves:
+    """Predict all runs with an efficiency (default: the fitted one)."""
     predicted = [run.predict(given) for run in runs()]
     here = [p for p in predicted if p.run.device.name == FITTED]
     return Halves(

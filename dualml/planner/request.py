@@ -1,4 +1,4 @@
-"""What `dualml plan` is asked for."""
+"""A request of `dualml plan`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dualml.planner.models import find
 from dualml.planner.shape import Shape
 from dualml.planner.zoo import spec_of
 
-#: Tokens of an update where neither the model nor the user says how many: what the language models
-#: of 2020 to 2023 were trained with (Brown et al. 2020, table 2.1; Touvron et al. 2023, table 2).
+#: Default tokens per update if neither the model nor the user gives them: those of the language
+#: models of 2020 to 2023 (Brown et al. 2020, table 2.1; Touvron et al. 2023, table 2).
 TOKENS = 4 * 2**20
-#: Latency of a message inside a node and between nodes, of α. Messages of training are so large
-#: that it hardly matters; ZeRO-3 on a thousand devices is where it does.
+#: Latency α of a message inside a node and between nodes. Messages of training are so large
+#: that it hardly matters, except for ZeRO-3 on a thousand devices.
 INSIDE_S, BETWEEN_S = 5e-6, 20e-6
 MOST_BATCH = 10**9
 ATTENTION = ("stored", "fused")
@@ -31,14 +31,17 @@ ATTENTION = ("stored", "fused")
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """One question.
+    """One question to the planner.
 
     Attributes:
+        shape, cluster: model and devices.
         precision: a key of ``PRECISIONS``.
-        batch: sequences of an update; ``chosen``: whether the user said so.
-        fused: attention keeps no scores (FlashAttention, Dao et al. 2022).
-        device: the name of the device.
-        engine: what trains it.
+        batch: sequences per update.
+        batch_given: whether the user gave the batch.
+        fused: attention saves no scores (FlashAttention, Dao et al. 2022).
+        device: name of the device.
+        choices: search space.
+        engine: engine that trains the model.
     """
 
     shape: Shape
@@ -52,7 +55,7 @@ class PlanRequest:
     engine: Engine = MEGATRON
 
     def describe(self) -> dict[str, Any]:
-        """The question as JSON."""
+        """Return the question as JSON-compatible values."""
         shape = {**vars(self.shape), "parameters": self.shape.parameters}
         cluster = vars(self.cluster)
         nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached")}
@@ -69,7 +72,7 @@ class PlanRequest:
 def cluster_of(
     device: Device, devices: int, precision: str, given: Reached | None = None
 ) -> Cluster:
-    """Devices as their maker sells them."""
+    """Make a cluster of devices with their data-sheet values."""
     return Cluster(
         devices, device.node, float(device.memory), device.peaks[precision], device.bandwidth,
         Link(INSIDE_S, 1 / device.inside), Link(BETWEEN_S, 1 / device.between),
@@ -78,10 +81,10 @@ def cluster_of(
 
 
 def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
-    """What the options of `dualml plan` mean; None leaves one as the device has it.
+    """Make the request from the options of `dualml plan`; None means the device's own value.
 
     Raises:
-        UserError: an option that cannot be.
+        UserError: an invalid option.
     """
     shape = find(model, options["sequence"], options["overrides"] or ())
     engine = _engine(shape, options["engine"])
@@ -106,10 +109,10 @@ def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
 
 
 def _engine(shape: Shape, name: str | None) -> Engine:
-    """Where nothing is said, dualml's own models are trained by dualml.
+    """Return the engine; by default dualml for its own models, else Megatron-LM.
 
     Raises:
-        UserError: an unknown one, or dualml for a model that it does not have.
+        UserError: an unknown engine, or dualml for a model that it does not have.
     """
     if name is None:
         return DUALML if shape.name in DECODERS else MEGATRON
@@ -121,8 +124,8 @@ def _engine(shape: Shape, name: str | None) -> Engine:
 
 
 def usual_batch(shape: Shape, devices: int) -> int:
-    """The published batch, or four million tokens; the nearest number that the devices divide or
-    that divides them, so that replicas may be many."""
+    """Return the published batch, or four million tokens, rounded so that the number of devices
+    divides it or is divided by it, which allows many replicas."""
     wanted = shape.batch or max(1, round(TOKENS / shape.sequence))
     if wanted >= devices:
         return round(wanted / devices) * devices
@@ -158,7 +161,7 @@ def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Clus
 
 
 def _rate(text: str, name: str) -> float:
-    """``400Gbit`` is ``400Gbit/s``."""
+    """Parse a bandwidth; ``400Gbit`` means ``400Gbit/s``."""
     return units.rate(text if text.endswith("/s") else f"{text}/s", name)
 
 
@@ -178,10 +181,10 @@ def _choices(cluster: Cluster, options: Mapping[str, Any]) -> Choices:
 
 
 def listed(text: str | None, known: Any, name: str) -> tuple[str, ...]:
-    """Some of the words that are known, in their order; None: all.
+    """Return the chosen words in the order of ``known``; None means all.
 
     Raises:
-        UserError: another word.
+        UserError: an unknown word.
     """
     if text is None:
         return tuple(known)

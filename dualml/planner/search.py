@@ -1,4 +1,4 @@
-"""All layouts, those that fit, the fastest, and what binds it."""
+"""Search over layouts: which fit, which is fastest, and what limits it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dualml.planner.memory import Floats, Memory, memory
 from dualml.planner.request import PlanRequest
 from dualml.planner.seconds import Seconds, seconds
 
-#: Parts of the seconds that each bound would take away.
+#: Bound → parts of the seconds that vanish without it.
 BOUNDS: Mapping[str, tuple[str, ...]] = {
     "bubble": ("bubble",),
     "links": ("tensor", "pipeline", "replicas"),
 }
-#: A bound that would win less than this share of the time binds nothing.
+#: A bound that costs less than this share of the time is not reported as the limit.
 LEAST = 0.02
 
 
@@ -37,30 +37,31 @@ class Plan:
 
     @cached_property
     def total(self) -> Floats:
-        """Seconds of an update."""
+        """Seconds of an update, per layout."""
         return self.seconds.total
 
     @cached_property
     def held(self) -> Floats:
-        """Bytes of the fullest device."""
+        """Peak bytes per device (the fullest one), per layout."""
         return self.memory.total
 
     @cached_property
     def fits(self) -> Any:
+        """Whether each layout fits in memory."""
         return self.held <= self.request.cluster.memory
 
     @cached_property
     def ranked(self) -> Ints:
-        """Rows of the layouts that fit, the fastest first, of equally fast ones the leanest."""
+        """Rows of the layouts that fit, sorted by time, then by memory."""
         rows = np.flatnonzero(self.fits)
         return np.asarray(rows[np.lexsort((self.held[rows], self.total[rows]))])
 
     @cached_property
     def best(self) -> int:
-        """Row of the winner.
+        """Row of the fastest layout that fits.
 
         Raises:
-            UserError: nothing fits; it names the nearest and by how much it misses.
+            UserError: nothing fits; the message names the closest layout and what it lacks.
         """
         if not len(self.ranked):
             raise UserError(self.missed())
@@ -68,7 +69,7 @@ class Plan:
 
     @cached_property
     def meshes(self) -> list[int]:
-        """The fastest row of every mesh that fits, the fastest first."""
+        """Fastest row of every mesh that fits, sorted by time."""
         x, seen, rows = self.layouts, set(), []
         for row in self.ranked:
             mesh = tuple(int(axis[row]) for axis in (x.dp, x.pp, x.tp, x.cp))
@@ -79,7 +80,8 @@ class Plan:
 
     @cached_property
     def front(self) -> list[int]:
-        """Rows that no other beats in memory and in time, leanest first, also beyond the limit."""
+        """Rows of the Pareto front of memory and time, by ascending memory, also beyond the
+        limit."""
         order = np.lexsort((self.total, self.held))
         best = np.minimum.accumulate(self.total[order])
         first = np.r_[True, best[1:] < best[:-1]]
@@ -87,8 +89,8 @@ class Plan:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """Bound → share of the winner's time that the best layout would save without it: memory
-        without a limit, no bubble, messages that take no time."""
+        """Bound → share of the winner's time that the best layout would save without it: no memory
+        limit, no bubble, or messages that take no time."""
         now = float(self.total[self.best])
         without = {"memory": float(self.total.min())}
         for name, parts in BOUNDS.items():
@@ -98,29 +100,30 @@ class Plan:
 
     @cached_property
     def binding(self) -> str:
-        """The bound that costs most; where none costs two percent, what of the device itself does:
-        ``products`` or ``traffic``."""
+        """The bound that costs most. If none costs two percent, the dominant part of the device's
+        work: ``products`` or ``traffic``."""
         name = max(self.bounds, key=lambda bound: self.bounds[bound])
         if self.bounds[name] >= LEAST:
             return name
         return "products" if self.share("products") >= self.share("traffic") else "traffic"
 
     def share(self, part: str) -> float:
-        """Of a part in the winner's time."""
+        """Return the share of a part in the winner's time."""
         return float(getattr(self.seconds, part)[self.best] / self.total[self.best])
 
     @property
     def flops(self) -> float:
-        """Of an update, without what is recomputed."""
+        """Operations per update, without recomputation."""
         return self.request.shape.flops(self.request.batch, "none", self.request.fused)
 
     def utilisation(self, row: int) -> float:
-        """Share of the devices' peak that the model's own operations use (MFU)."""
+        """Return the model FLOPs utilisation (MFU): the share of the devices' peak that the model's
+        own operations use."""
         cluster = self.request.cluster
         return self.flops / (float(self.total[row]) * cluster.devices * cluster.peak)
 
     def missed(self) -> str:
-        """Why nothing fits: the leanest layout and by how much it misses."""
+        """Return the message that nothing fits: the layout with least memory and what it lacks."""
         from dualml.cost.units import told_bytes
 
         row = int(self.held.argmin())
@@ -136,13 +139,13 @@ class Plan:
         )
 
     def mesh(self, row: int) -> str:
-        """``dp 8 · pp 4 · tp 8``."""
+        """Format the mesh of a row as ``dp 8 · pp 4 · tp 8``."""
         x = self.layouts.describe(row)
         axes = ("dp", "pp", "tp", "cp")[: 4 if x["cp"] > 1 else 3]
         return " · ".join(f"{axis} {x[axis]}" for axis in axes)
 
     def row(self, row: int) -> dict[str, Any]:
-        """One layout with its bytes and seconds, as JSON."""
+        """Return one layout with its bytes and seconds as JSON-compatible values."""
         layers = self.request.shape.layers
         return {
             **self.layouts.describe(row),
@@ -157,7 +160,7 @@ class Plan:
         }
 
     def describe(self, top: int) -> dict[str, Any]:
-        """The answer as JSON.
+        """Return the answer as JSON-compatible values.
 
         Raises:
             UserError: nothing fits.
@@ -178,7 +181,7 @@ class Plan:
 
 
 def plan(request: PlanRequest) -> Plan:
-    """Every layout of a request, priced.
+    """Price every layout of a request.
 
     Raises:
         UserError: no layout divides what must be divided.
@@ -188,7 +191,7 @@ def plan(request: PlanRequest) -> Plan:
     cluster, engine = request.cluster, request.engine
     precision = engine.precisions[request.precision]
     layouts = enumerate_layouts(request.shape, cluster.devices, request.batch, request.choices)
-    # Attention that keeps no scores has none to recompute.
+    # Attention that saves no scores has none to recompute.
     if request.fused:
         layouts = layouts.take(layouts.recompute != 1)
     layouts = layouts.take(engine.trains(layouts))

@@ -1,9 +1,9 @@
-"""Seconds of an update, in parts that add up.
+"""Seconds of an update, as a sum of parts.
 
 Sources: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", sections 2 and 3 (bubble, messages), equation 3 (operations); Rajbhandari et al. 2020,
 section 7 (ZeRO's messages). All messages are priced by α and β as in `dualml.cost`: a ring over n
-devices gathers or scatters S bytes in (n−1)·α + (n−1)/n·S·β, and adds up in twice that.
+devices gathers or scatters S bytes in (n−1)·α + (n−1)/n·S·β, and an all-reduce takes twice that.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from dualml.planner.shape import Shape
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one update; every part is exposed time.
+    """Seconds of one update; every part is exposed (not overlapped) time.
 
     Attributes:
         products: matrix products.
-        traffic: everything else that a layer does, at the speed of the device's memory.
-        recompute: of both, what is done again.
+        traffic: all other work of the layers, at the speed of device memory.
+        recompute: recomputation of both.
         tensor: sums and gathers between devices that share layers or sequences.
         pipeline: messages between stages.
         bubble: stages that wait for their first and after their last micro-batch.
         replicas: sums of gradients and gathers of weights between replicas.
-        update: the optimizer, at the speed of the device's memory.
+        update: the optimizer, at the speed of device memory.
     """
 
     products: Floats
@@ -52,15 +52,17 @@ class Seconds:
 
     @property
     def total(self) -> Floats:
+        """Sum over all parts, in seconds."""
         return np.asarray(sum(vars(self).values()))
 
     def describe(self, row: int) -> dict[str, float]:
+        """Return part → seconds of one layout."""
         return {key: float(values[row]) for key, values in vars(self).items()}
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Seconds of one micro-batch, of a layer or of the output."""
+    """Seconds of one micro-batch in a layer or in the output layer."""
 
     products: Any
     traffic: Any
@@ -69,11 +71,13 @@ class _Work:
 
     @property
     def total(self) -> Any:
+        """Sum over all parts, in seconds."""
         return self.products + self.traffic + self.recompute + self.tensor
 
 
 def ring(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
-    """A gather or a scattered sum of ``nbytes`` in all, over n devices."""
+    """Return the seconds of a ring all-gather or reduce-scatter of ``nbytes`` in total over n
+    devices."""
     return (n - 1) * alpha + (n - 1) / n * nbytes * beta
 
 
@@ -81,7 +85,7 @@ def seconds(
     shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool = False,
     engine: Engine = MEGATRON,
 ) -> Seconds:  # fmt: skip
-    """Of every layout."""
+    """Return the seconds of an update of every layout."""
     layer = _layer(shape, x, cluster, precision, fused, engine)
     output = _output(shape, x, cluster, engine)
     first, second, last = stage_layers(shape, x)
@@ -111,7 +115,8 @@ def seconds(
 def _layer(
     shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool, engine: Engine
 ) -> _Work:
-    """Forwards once, backwards twice as much, and what is recomputed."""
+    """Return the seconds of a layer: the forward pass, a backward pass of twice the work, and
+    recomputation."""
     tokens = x.micro * (shape.sequence / x.cp)
     speed = cluster.peak * cluster.reached.products
     products, scores = (flops * tokens / x.tp / speed for flops in shape.layer_flops(fused))
@@ -122,11 +127,11 @@ def _layer(
         np.zeros(len(x)), scores + (everything - bare) * moved,
         products + scores + everything * moved,
     ])  # fmt: skip
-    # Two sums of the layer's width forwards, two backwards, and two when all is done again.
+    # Two sums of the layer's width forward, two backward, two with full recomputation.
     sums = np.where(x.recompute == FULL, 6, 4)
     width = tokens * shape.hidden * precision.element
     messages = sums * 2 * ring(x.tp, width, *cluster.link(x.tp, 1))
-    # Keys and values of the whole sequence: gathered forwards and backwards, their gradients
+    # Keys and values of the whole sequence: gathered forward and backward, their gradients
     # scattered (Grattafiori et al. 2024, section 3.3.2).
     pairs = x.cp * tokens * 2 * shape.keys * precision.element / x.tp
     messages = messages + 3 * ring(x.cp, pairs, *cluster.link(x.cp, x.tp))
@@ -134,7 +139,7 @@ def _layer(
 
 
 def _output(shape: Shape, x: Layouts, cluster: Cluster, engine: Engine) -> _Work:
-    """The output layer: products, and the logits in float32."""
+    """Return the seconds of the output layer: products, and the logits in float32."""
     tokens = x.micro * (shape.sequence / x.cp) / np.where(engine.tables, x.tp, 1)
     products = 6.0 * shape.hidden * shape.vocabulary * tokens
     logits = 3 * 4.0 * shape.vocabulary * tokens
@@ -144,8 +149,8 @@ def _output(shape: Shape, x: Layouts, cluster: Cluster, engine: Engine) -> _Work
 
 
 def _passes(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) -> Any:
-    """One message between two stages, of which each of tp devices sends its share (scatter-gather,
-    Narayanan et al. 2021, section 4.1)."""
+    """Return the seconds of one message between two stages, of which each of tp devices sends its
+    share (scatter-gather, Narayanan et al. 2021, section 4.1)."""
     tokens = x.micro * (shape.sequence / x.cp)
     alpha, beta = cluster.link(x.pp, x.tp * x.cp * x.dp, ring=False)
     return alpha + beta * tokens * shape.hidden * precision.element / x.tp
@@ -155,18 +160,19 @@ def _replicas(
     shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, longest: Floats,
     engine: Engine,
 ) -> Floats:  # fmt: skip
-    """Sums of gradients, and with ZeRO gathers of weights, of the fullest stage.
+    """Return the exposed seconds of gradient sums, and with ZeRO of weight gathers, in the fullest
+    stage.
 
-    Without ZeRO one all-reduce of the gradients; with ZeRO-1 a scattered sum and a gather of the
-    weights; with ZeRO-2 a scattered sum after each micro-batch; with ZeRO-3 also two gathers of the
-    weights for each, layer by layer.
+    Without ZeRO one all-reduce of the gradients; with ZeRO-1 a reduce-scatter and an all-gather of
+    the weights; with ZeRO-2 a reduce-scatter after each micro-batch; with ZeRO-3 also two
+    all-gathers of the weights per micro-batch, layer by layer.
     """
     n, m = x.sharded, x.micro_batches
     parameters = fullest_parameters(shape, x, engine)
     alpha, beta = cluster.link(n, x.tp)
     summed = ring(n, parameters * precision.gradients, alpha, beta)
     gathered = ring(n, parameters * precision.weights, alpha, beta)
-    # ZeRO-3: a message for each layer and end, which reaches less of the links.
+    # ZeRO-3: a message per layer and end, which reaches less of the bandwidth.
     pieces = ring(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
     units = -(-shape.layers // x.pp) + 1
     by_layer = 3 * units * (n - 1) * alpha + pieces / cluster.reached.gathers
@@ -180,7 +186,8 @@ def _replicas(
 def _update(
     shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, engine: Engine
 ) -> Floats:
-    """Reads gradients and states, writes states and weights."""
+    """Return the seconds of the optimizer, which reads gradients and state and writes state and
+    weights."""
     own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.sharded, 1)
     nbytes = precision.gradients + 2 * precision.states + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)

@@ -1,4 +1,4 @@
-"""The shape of a decoder-only transformer, and how many parameters it has."""
+"""The shape of a decoder-only transformer, and its number of parameters."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ from dataclasses import dataclass
 
 from dualml.errors import UserError
 
-#: Of any number in a shape: products of all of them are still exact in float64's exponent.
+#: Largest size in a shape: products of sizes stay within the range of float64.
 LARGEST = 10**9
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a model; what only its exact count of parameters needs comes last.
+    """Sizes of a decoder-only transformer; fields needed only for the exact number of parameters
+    come last.
 
     Args:
-        name: how it is called.
+        name: name of the model.
         layers: L, transformer layers.
-        hidden: h, width.
-        heads: a, of attention; its key and value have ``kv_heads`` heads (Ainslie et al. 2023).
-        ffn: f, width inside the feed-forward part; ``gated``: two matrices lead into it (SwiGLU,
-            Shazeer 2020).
+        hidden: h, model width.
+        heads: a, attention heads.
+        kv_heads: heads of keys and values (Ainslie et al. 2023).
+        ffn: f, width inside the feed-forward part.
         vocabulary: V.
-        sequence: s, tokens of a sample.
-        tied: the output layer is the embedding's matrix.
-        head_width: of one head; default h / a.
-        biased: linear layers and norms have biases.
-        learned_positions: a vector for each position, instead of rotating.
-        dropout: masks are kept for the way back.
-        batch: sequences of an update as published; 0: not said.
+        sequence: s, tokens per sample.
+        gated: whether two matrices lead into the feed-forward part (SwiGLU, Shazeer 2020).
+        tied: whether the output layer uses the embedding's matrix.
+        head_width: width of one head; default h / a.
+        biased: whether linear layers and norms have biases.
+        learned_positions: whether there is a learned vector per position, instead of rotary
+            positions.
+        dropout: whether dropout masks are saved for the backward pass.
+        batch: published sequences per update; 0: unknown.
 
     Raises:
-        UserError: sizes that no model has.
+        UserError: invalid sizes.
 
     Example:
         >>> Shape("gpt2", 12, 768, 12, 12, 3072, 50257, 1024, tied=True).parameters
@@ -77,17 +80,17 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Of one head."""
+        """Width of one head."""
         return self.head_width or self.hidden // self.heads
 
     @property
     def queries(self) -> int:
-        """Width of all queries: h, unless ``head_width`` says otherwise."""
+        """Total width of the queries: h, unless ``head_width`` says otherwise."""
         return self.heads * self.width
 
     @property
     def keys(self) -> int:
-        """Width of all keys, and of all values."""
+        """Total width of the keys, and of the values."""
         return self.kv_heads * self.width
 
     @property
@@ -98,47 +101,51 @@ class Shape:
 
     @property
     def layer_parameters(self) -> int:
-        """Of one layer: 12h² + 13h for GPT."""
+        """Parameters of one layer: 12h² + 13h for GPT."""
         biases = self.split_biases + 2 * self.hidden if self.biased else 0
         return self.matrices + biases + 2 * self.norm_parameters
 
     @property
     def split_biases(self) -> int:
-        """Of those biases, what tensor parallelism splits: of matrices whose outputs are."""
+        """Bias elements of a layer that tensor parallelism splits: those of matrices whose outputs
+        are split."""
         inner = self.queries + 2 * self.keys + (2 if self.gated else 1) * self.ffn
         return inner if self.biased else 0
 
     @property
     def norm_parameters(self) -> int:
-        """Of one norm: LayerNorm has a bias, RMSNorm has none."""
+        """Parameters of one norm: LayerNorm has a bias, RMSNorm has none."""
         return (2 if self.biased else 1) * self.hidden
 
     @property
     def embedding_parameters(self) -> int:
-        """In front of the layers: the embedding, and learned positions."""
+        """Parameters in front of the layers: the embedding, and learned positions."""
         positions = self.sequence * self.hidden if self.learned_positions else 0
         return self.vocabulary * self.hidden + positions
 
     @property
     def output_parameters(self) -> int:
-        """Behind the layers, without the output layer where it is tied to the embedding."""
+        """Parameters behind the layers, without the output layer if it is tied to the embedding."""
         return self.norm_parameters + (0 if self.tied else self.vocabulary * self.hidden)
 
     @property
     def parameters(self) -> int:
-        """Ψ. For GPT 12Lh²(1 + 13/(12h) + (V + s)/(12Lh)) and one norm (Narayanan et al. 2021,
-        equation 2, leaves the last norm, 2h, out)."""
+        """Total number of parameters, Ψ.
+
+        For GPT 12Lh²(1 + 13/(12h) + (V + s)/(12Lh)) and one norm (Narayanan et al. 2021, equation
+        2, omits the last norm, 2h).
+        """
         ends = self.embedding_parameters + self.output_parameters
         return self.layers * self.layer_parameters + ends
 
     def flops(self, batch: int, recomputed: str = "none", fused: bool = False) -> float:
-        """Of matrix products in one update on ``batch`` sequences.
+        """Return the operations of matrix products in one update on ``batch`` sequences.
 
         For GPT with full recomputation 96·B·s·L·h²(1 + s/(6h) + V/(16Lh)) (Narayanan et al. 2021,
         equation 3; the output layer is not recomputed), without 72·B·L·s·h²(1 + s/(6h) + V/(12Lh))
-        (Korthikanti et al. 2022, equation 7), selective with 4/3 of s/(6h): one more pass forwards
-        (their equation 8 has s/(3h), as if also backwards). These count all of the s × s scores;
-        ``fused`` attention leaves out the half that a causal mask throws away.
+        (Korthikanti et al. 2022, equation 7), selective with 4/3 of s/(6h): one more forward pass
+        (their equation 8 has s/(3h), as if the backward pass were repeated, too). These count all
+        of the s × s scores; ``fused`` attention omits the half that a causal mask discards.
         """
         tokens = float(batch) * self.sequence
         products, scores = self.layer_flops(fused)
@@ -147,5 +154,6 @@ class Shape:
         return tokens * (self.layers * (3 * (products + scores) + again) + 3 * output)
 
     def layer_flops(self, fused: bool = False) -> tuple[float, float]:
-        """Of one layer and token, forwards: in its matrices, and in its scores."""
+        """Return the forward operations of one layer per token: in its matrices, and in its
+        attention scores."""
         return 2.0 * self.matrices, (2.0 if fused else 4.0) * self.sequence * self.queries

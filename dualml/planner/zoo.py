@@ -1,4 +1,4 @@
-"""dualml's own decoders as shapes: by name with sizes, or as an experiment file has them."""
+"""dualml's own decoders as shapes: by name with sizes, or from an experiment file."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from dualml.model.zoo import model
 from dualml.planner.shape import Shape
 from dualml.strict import Strict, explain
 
-#: Samples of an update where no arm says how many: the default of an arm.
+#: Default samples per update: the default of an arm.
 BATCH = 64
 
 
 class Fragment(Strict):
-    """What `--set` may say of a model by name: the keys that an experiment file has for it."""
+    """Keys of an experiment file that `--set` accepts for a model given by name."""
 
     data: Data = Data(name="text", words=WORDS, length=LENGTH)
     sizes: DecoderSizes = DecoderSizes()
 
 
 def by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
-    """``gpt`` or ``gpt_llama``.
+    """Return the shape of ``gpt`` or ``gpt_llama``.
 
     Args:
+        name: name of the model.
         overrides: ``sizes.width=768``, ``data.words=50257``, ``data.length=1024``.
 
     Raises:
-        UserError: a key or a size that it does not have.
+        UserError: an unknown key or an invalid size.
 
     Example:
         >>> by_name("gpt", ["sizes.width=768", "sizes.blocks=12", "sizes.heads=12",
@@ -57,10 +58,11 @@ def by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
 
 
 def of_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
-    """The first decoder of an experiment, with the batch of the first arm that trains it.
+    """Return the shape of an experiment's first decoder, with the batch of the first arm that
+    trains it.
 
     Raises:
-        UserError: the experiment has none.
+        UserError: the experiment has no decoder.
     """
     experiment = load(lab, overrides=overrides, arms=["all"])
     for arm in experiment.arms.values():
@@ -76,7 +78,7 @@ def of_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
 
 
 def shape_of(spec: ModelSpec, batch: int = 0) -> Shape:
-    """Of a decoder of the zoo.
+    """Return the shape of a decoder of the model zoo.
 
     Raises:
         UserError: another model.
@@ -98,10 +100,10 @@ def shape_of(spec: ModelSpec, batch: int = 0) -> Shape:
 
 
 def spec_of(shape: Shape) -> ModelSpec:
-    """The model of the zoo that has this shape.
+    """Return the model of the zoo that has this shape.
 
     Raises:
-        UserError: none has.
+        UserError: no model has it.
     """
     name, sizes = "gpt_llama" if shape.gated else "gpt", sizes_of(shape)
     spec = model(name, words=shape.vocabulary, length=shape.sequence, sizes=sizes)
@@ -111,7 +113,8 @@ def spec_of(shape: Shape) -> ModelSpec:
 
 
 def sizes_of(shape: Shape) -> dict[str, Any]:
-    """As an experiment file has them; of a shape that masks values, with Dropout's usual rate."""
+    """Return the sizes of a shape as in an experiment file, with the usual dropout rate if it has
+    dropout."""
     return {
         "width": shape.hidden, "blocks": shape.layers, "heads": shape.heads, "inner": shape.ffn,
         "kv_heads": shape.kv_heads, "tied": shape.tied, "dropout": 0.1 * shape.dropout,

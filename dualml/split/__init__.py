@@ -1,1 +1,2 @@
-"""Models split over ranks: by layers in a pipeline, or layer by layer across all ranks."""
+"""Models split over ranks: by layers into pipeline stages, or inside layers across a
+tensor-parallel group."""

@@ -1,9 +1,9 @@
-"""Several trainers on one server that does not wait for all of them before it updates.
+"""Asynchronous pipeline training: several trainer ranks share one parameter server.
 
-Every batch the trainers get their parts at once. The server makes an update of each trainer's
-gradient, one after the other in an order drawn from the seed: all but the first were computed with
-parameters that have been updated since. The trainers hold copies of the stages they share, and make
-the same updates of them in the same order.
+For every batch, all trainers receive their micro-batches at the same time. The server applies the
+trainers' gradients one after the other, in an order drawn from the seed, so all gradients but the
+first were computed with parameters that have been updated since. Trainers hold copies of the stages
+that they share and apply the same updates to them in the same order.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from dualml.split.schedule import backward, forward
 
 
 class Asynchronous(Executor):
-    """An `Executor` that makes as many updates of a batch as there are trainers."""
+    """An `Executor` that makes one update per trainer for every batch."""
 
     def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
+        """Compute the gradient of every trainer for a batch and return the losses of this rank's
+        micro-batches with their shares of the batch."""
         trainers = self.plan.trainers
         self.order = generator(self.seed, "arrival", step).permutation(trainers).tolist()
         self.begin(batch, step)
@@ -45,7 +47,7 @@ class Asynchronous(Executor):
                 zeros = np.zeros(tuple(flat.shape), self.comm.dtype(flat))
                 self.stage.assign_flat(self.comm.tensor(zeros))
         self.end()
-        if self.same is not None:  # the trainers tell one another
+        if self.same is not None:  # gather the gradients of all trainers
             with self.timeline.during("reduce"):
                 every = self.same.all_gather(sums[self.rank - 1])
             sums = dict(enumerate(every))
@@ -53,15 +55,15 @@ class Asynchronous(Executor):
         total = self.comm.copy(self.gradients[0])
         for flat in self.gradients[1:]:
             total = self.comm.combine(total, flat, "sum")
-        self.stage.assign_flat(total)  # the batch's gradient, for those who look
+        self.stage.assign_flat(total)  # the batch's gradient, for traces
         return [loss for loss in losses if loss is not None]
 
     def buffers(self) -> int:
-        """Of every trainer's gradient, each an update."""
+        """Return the bytes of the stored gradients, one per trainer."""
         return sum(map(self.comm.nbytes, self.gradients))
 
     def update(self, step: int) -> None:
-        """One after the other, in the order drawn."""
+        """Apply the trainers' gradients as separate updates, in the order drawn for this step."""
         with self.timeline.during("update"):
             first = (step - 1) * self.plan.trainers + 1
             for number, flat in enumerate(self.gradients, start=first):
@@ -69,11 +71,13 @@ class Asynchronous(Executor):
                 self.stage.update(number)
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        """Load weights and state, converting the step count to updates (one per trainer and
+        step)."""
         super().load(weights, state, step * self.plan.trainers)
 
 
 def executor_class(arrival: str, engine: str = "messages") -> type[Executor]:
-    """The executor of a split's ``arrival`` and ``engine``."""
+    """Return the executor class for a split's ``arrival`` and ``engine``."""
     if engine == "devices":
         return PlacedExecutor
     return Asynchronous if arrival == "asynchronous" else Executor

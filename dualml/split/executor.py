@@ -1,4 +1,4 @@
-"""One rank's part in an update of a split model: its program, its messages, its collectives."""
+"""Executor of one rank in an update of a split model: its program, messages and collectives."""
 
 from __future__ import annotations
 
@@ -31,11 +31,20 @@ class Executor(Rank):
     """Executes a `SplitPlan` as one of its ranks.
 
     Attributes:
-        seed: of the trial: what masks and orders are drawn from.
-        live: most micro-batches at once between their forward and backward pass, so far.
-        held: most bytes kept for backward passes, while the stage was ``measuring``.
-        scale: of the loss of the update at work.
-        hidden: the states that stateful layers carry over batches, where there are any.
+        seed: seed of the trial, from which dropout masks and orders are drawn.
+        max_in_flight: largest number of micro-batches so far that were between their forward and
+            backward pass at the same time.
+        max_saved_bytes: largest number of bytes saved for backward passes while the stage counted
+            them.
+        loss_scale: loss scale of the current update.
+        hidden: states that stateful layers carry over from batch to batch; None without such
+            layers.
+        dp_group: ranks that hold the same parameters; None if there is no other.
+        tied_group: ranks that hold a parameter tied across stages; None if there is no other.
+        inbox: messages of the current update.
+        micro_batches: sample indices of each micro-batch of the current update.
+        batch_shares: share of each micro-batch in the batch.
+        in_flight: (stage, micro-batch) pairs whose forward pass is done and backward pass is not.
     """
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
@@ -44,16 +53,16 @@ class Executor(Rank):
         self.same = group_of(comm, plan.same_parameters())
         self.tied = group_of(comm, plan.tied_groups())
         pieces, start = plan.views(self.rank)[1], 0
-        #: Parameter → its first element in the order of ``flat``, and the one after its last.
+        #: Parameter → (start, stop) of its elements in the flat gradients.
         self.spans: dict[str, tuple[int, int]] = {}
         for name, piece in pieces.items():
             self.spans[name] = start, start + math.prod(piece.local)
             start = self.spans[name][1]
-        #: Groups that hold some of the parameters alike → those whose gradients they add up.
+        #: Groups that share some parameters, with the names whose gradients they sum.
         self.shares_some = list[tuple[Communicator, list[str]]]()
-        if self.row is not None and plan.shared:  # each from its own positions
+        if self.row is not None and plan.shared:  # each rank has gradients from its own positions
             own = [name for name, piece in pieces.items() if piece.parts == 1]
-            if own:  # as on all ranks of the row
+            if own:  # the same on all ranks of the group
                 self.shares_some.append((self.row, own))
         if self.tied is not None:
             self.shares_some.append((self.tied, [name for name in pieces if name in plan.tied]))
@@ -64,8 +73,8 @@ class Executor(Rank):
     # --- an update ----------------------------------------------------------------------------
 
     def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
-        """Forward and backward of a batch, gradients added up; losses and their shares of the
-        batch where this rank has the last stage."""
+        """Run forward and backward passes of a batch and reduce the gradients. Return (lazy loss,
+        share of the batch) pairs on ranks of the last stage, otherwise an empty list."""
         self.begin(batch, step)
         losses = [self.act(action) for action in self.program]
         self.end()
@@ -73,7 +82,7 @@ class Executor(Rank):
         return [loss for loss in losses if loss is not None]
 
     def begin(self, batch: Index, step: int) -> None:
-        """Deal the batch into micro-batches, and ask for the first messages."""
+        """Split the batch into micro-batches and post the first receives."""
         self.now = step
         self.timeline.begin(step)
         self.stage.zero()
@@ -90,7 +99,8 @@ class Executor(Rank):
         self.alive: set[tuple[int, int]] = set()
 
     def act(self, action: Action) -> tuple[Any, float] | None:
-        """One action of the program; a lazy loss and its share, where there is one."""
+        """Run one action of the program. Return the lazy loss and its share of the batch, or None
+        if the action yields no loss."""
         if not len(self.micro[action.micro]):
             return None
         view, at = self.views[action.stage], (action.stage, action.micro)
@@ -106,7 +116,7 @@ class Executor(Rank):
         return None if loss is None else (loss, self.shares[action.micro])
 
     def end(self) -> None:
-        """Wait until every message is on its way."""
+        """Wait until every message has been sent."""
         with self.timeline.during("send"):
             self.mail.close()
         self.comm.delay = None
@@ -114,8 +124,8 @@ class Executor(Rank):
             self.row.delay = None
 
     def incoming(self) -> dict[int, list[tuple[Key, int, int]]]:
-        """What the other ranks will send to this one, in their order: keys, the stages after which
-        they pass, samples."""
+        """Return the messages that each other rank will send to this one, in sending order: key,
+        the stage whose output shape the message has, and number of samples."""
         messages: dict[int, list[tuple[Key, int, int]]] = defaultdict(list)
         mesh = self.plan.mesh
         replica = {mesh.rank(self.data, place, self.tensor) for place in range(mesh.pipeline)}
@@ -129,7 +139,8 @@ class Executor(Rank):
         return messages
 
     def forward(self, view: StageView, micro: int, step: int) -> Any:
-        """A stage's forward pass of a micro-batch; the lazy loss of the last stage."""
+        """Run a stage's forward pass of a micro-batch; return the lazy loss in the last stage, else
+        None."""
         stage, begin = view.stage, time.perf_counter()
         if stage == 0:
             values: Values = (self.stage.samples(self.micro[micro]),)
@@ -162,7 +173,8 @@ class Executor(Rank):
         return loss
 
     def backward(self, view: StageView, micro: int) -> Any:
-        """A stage's backward pass; the lazy loss where it comes only here."""
+        """Run a stage's backward pass of a micro-batch; return the lazy loss if it is computed
+        here, else None."""
         stage, loss = view.stage, None
         gradients: Values | None = None
         if stage < self.last:
@@ -196,7 +208,7 @@ class Executor(Rank):
         return loss
 
     def reduce(self) -> None:
-        """Add up the gradients of ranks that hold the same parameters."""
+        """All-reduce gradients among ranks that hold the same parameters."""
         if self.same is None and not self.shares_some:
             return
         flat = self.stage.flat()
@@ -207,7 +219,8 @@ class Executor(Rank):
         self.stage.assign_flat(flat)
 
     def some_summed(self, flat: Tensor) -> Tensor:
-        """All gradients, of which those of `shares_some` are summed, in their place."""
+        """Return the flat gradients after the parameters of `partial_groups` have been summed in
+        place."""
         for group, names in self.shares_some:
             own = [self.comm.slice(flat, *self.spans[name]) for name in names]
             total, at = self.summed(group, self.stage.concat(own, 0)), 0
@@ -218,85 +231,95 @@ class Executor(Rank):
         return flat
 
     def added(self, nbytes: int) -> int:
-        """Bytes that go into the sums, of ``nbytes`` of all gradients."""
+        """Return how many bytes take part in the gradient sums, if all gradients have ``nbytes``
+        bytes."""
         every = max((stop for _, stop in self.spans.values()), default=1)
         names = [name for _, some in self.shares_some for name in some]
         some = sum(stop - start for start, stop in map(self.spans.__getitem__, names))
         return some * nbytes // every + (0 if self.same is None else nbytes)
 
     def buffers(self) -> int:
-        """Bytes of the copies of gradients that ranks with the same parameters add up in."""
+        """Return the bytes of the flat gradient copies used by the all-reduce."""
         none = self.same is None and not self.shares_some
         return 0 if none else self.comm.nbytes(self.stage.flat())
 
     def finite(self) -> bool:
-        """Whether all gradients on all ranks are: they make the update, or skip it, together."""
+        """Return whether all gradients on all ranks are finite, so that all ranks step or skip
+        together."""
         own = self.comm.tensor(np.array([self.own_finite()], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
     def own_finite(self) -> bool:
-        """Whether all numbers of this rank's gradients are."""
+        """Return whether all gradients of this rank are finite."""
         assert self.mixed is not None
         return self.mixed.finite()
 
     def update(self, step: int) -> None:
-        """Update ``step`` of the parameters."""
+        """Apply update ``step`` to the parameters."""
         with self.timeline.during("update"):
             self.stage.update(step)
 
     def update_scaled(self, step: int, made: int) -> None:
-        """The same with the gradients of the scaled loss, as the ``made``-th that is made."""
+        """Apply update ``step`` with gradients of the scaled loss; ``made`` counts the updates that
+        were not skipped."""
         assert self.mixed is not None
         with self.timeline.during("update"):
             self.mixed.update_scaled(step, made, self.scale)
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Go to the point after update ``step``; arrays as this rank has them."""
+        """Restore the state after update ``step``; arrays have the shapes of this rank's shards."""
         self.stage.load(weights, state, step)
 
     def reduced(self) -> Arrays:
-        """Copies of the gradients, reduced; arrays as this rank has them."""
+        """Return copies of the reduced gradients, with the shapes of this rank's shards."""
         return self.stage.gradients()
 
     def state(self) -> dict[str, Arrays]:
-        """The optimizer's: slot → parameter → copy."""
+        """Return a copy of the optimizer state: state key → parameter → array."""
         return self.stage.state()
 
     def memory(self) -> Memory:
-        """Of weights, gradients and state."""
-        assert isinstance(self.stage, Weighable)  # see `SplitTraining.memory`
+        """Return the measured bytes of weights, gradients and optimizer state."""
+        assert isinstance(self.stage, Weighable)  # checked by `SplitTraining.memory`
         return self.stage.memory()
 
     # --- messages ---------------------------------------------------------------------------------
 
     def take(self, kind: str, stage: int, micro: int) -> Tensor:
+        """Receive an activation (``F``) or a gradient (``B``) of a micro-batch from the rank of a
+        stage."""
         peer = self.owner(stage, micro)
         with self.timeline.during("receive", stage, micro, kind == "B"):
             x = self.mail.take((kind, stage, micro), peer)
             return self.unpacked(x, peer != self.rank and self.between(kind, stage))
 
     def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
+        """Start sending an activation (``F``) or a gradient (``B``) of a micro-batch to a rank."""
         x = self.packed(x, peer != self.rank and self.between(kind, stage))
         nbytes = self.comm.nbytes(x) if peer != self.rank else 0
         with self.timeline.during("send", stage, micro, kind == "B", nbytes):
             self.mail.send((kind, stage, micro), x, peer)
 
     def between(self, kind: str, stage: int) -> bool:
-        """Whether what a stage sends is of the lower type: gradients are like the activations."""
+        """Return whether the message that a stage sends is in the low-precision type; gradients
+        have the type of the activations."""
         return self.lower[stage - (kind == "B")]
 
     def delay(self, sent: int, received: int) -> float:
+        """Return the simulated delay of a message in seconds, from the bytes sent and received."""
         assert self.slow is not None
         return self.slow.transferring(self.rank, sent, received, self.now)
 
     def slower(self, begin: float) -> None:
+        """Sleep for the compute delay of the simulated straggler, given the start time of the
+        pass."""
         if self.slow is not None:
             spent = time.perf_counter() - begin
             pause(self.slow.computing(self.rank, spent, self.now, self.seed))
 
     def masks(self, view: StageView, micro: int, step: int) -> Mapping[int, Sequence[Any]]:
-        """Position of a segment → what its layers take beside their input, as this rank has it:
-        masks of Dropout, and states."""
+        """Return the additional inputs of each segment, by its position in the stage: dropout masks
+        and carried states, sliced to this rank's shard."""
         if not self.plan.spec.dropouts and self.hidden is None:
             return {}
         whole = beside(self.plan.spec, self.seed, step, self.micro[micro], self.hidden)
@@ -316,8 +339,8 @@ class Executor(Rank):
         }
 
     def states(self) -> list[tuple[Index, Arrays]]:
-        """Samples of the micro-batches of the last update, and the states that they ended with in
-        the layers of this rank."""
+        """Return and clear the final states of this rank's stateful layers in the last update, with
+        the samples of each micro-batch."""
         if self.hidden is None:
             return []
         return [(self.micro[micro], states) for micro, states in self.stage.states().items()]

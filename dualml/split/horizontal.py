@@ -1,16 +1,16 @@
-"""Layers split inside: which rank has which slice of a layer, and where the slices must talk.
+"""Tensor parallelism: which slice of a layer each rank holds, and where the slices communicate.
 
-A layer split by ``column`` has some of the outputs of each rank: it needs the whole input, and its
-output is split. One split by ``row`` takes a split input: what comes out are terms of a sum. A
-column and a row layer after one another need one all-reduce in the forward pass (of the row
-layer's output) and one in the backward pass (of the gradient of the column layer's input).
+A layer split by ``column`` computes some of the outputs on each rank: it needs the whole input, and
+its output is split. A layer split by ``row`` takes a split input and computes partial sums. A
+column layer followed by a row layer needs one all-reduce in the forward pass (of the row layer's
+output) and one in the backward pass (of the gradient of the column layer's input).
 
-Where ranks share out positions, too (`dualml.split.positions`), what is between a row and a column
-layer is of one's own positions, and the all-reduces are an all-gather and a reduce-scatter each.
+With sequence parallelism (`dualml.split.positions`), activations between a row and a column layer
+are sharded by position, and each all-reduce becomes a reduce-scatter and an all-gather.
 
-Sources: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (f and g there are ``copy`` and ``sum`` here);
-Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", fig. 5 (g
-and ḡ there are ``collect`` and ``scatter`` here).
+Sources: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (its f and g are ``copy`` and ``sum`` here);
+Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", fig. 5
+(its g and ḡ are ``collect`` and ``scatter`` here).
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from dualml.split.styles import BY_FEATURE
 
 @dataclass(frozen=True)
 class ConjugatePair:
-    """A conjugate pair of communications among the ranks that hold slices, one forward and one
-    backward, of the top of the stack.
+    """A communication operator on the top of the stack within a tensor-parallel group, with
+    conjugate forward and backward communications.
 
-    ``copy`` (Megatron's f): nothing forward, the sum over ranks of the gradients backward. ``sum``
-    (Megatron's g): the sum over ranks forward, nothing backward. ``gather``: the slices along
-    ``axis`` put together forward, one's own slice of the gradient backward.
+    ``copy`` (Megatron's f): identity forward, all-reduce of the gradients backward. ``sum``
+    (Megatron's g): all-reduce forward, identity backward. ``gather``: all-gather along ``axis``
+    forward, the local slice of the gradient backward.
 
-    Of positions that ranks share out: ``take``, one's own of the tokens, of which nobody wants a
-    gradient; ``collect``, an all-gather forward, a reduce-scatter backward; ``scatter``, the
-    reverse.
+    With sequence sharding: ``take`` keeps the local positions of the tokens and has no gradient;
+    ``collect`` is an all-gather forward and a reduce-scatter backward; ``scatter`` is the reverse.
 
     Attributes:
-        shape: per sample, of the whole of what is there.
-        lower: whether it is of the lower type, where the model is trained in one.
-        after: the layer that gave it; empty at the beginning.
+        kind: ``copy``, ``sum``, ``gather``, ``take``, ``collect`` or ``scatter``.
+        shape: full shape of the tensor per sample.
+        axis: axis of ``gather``, batch axis included.
+        lower: whether the tensor is of the low-precision type in mixed-precision training.
+        after: layer whose output this is; empty at the beginning of the model.
     """
 
     kind: str
@@ -58,7 +59,8 @@ class ConjugatePair:
 
 @dataclass(frozen=True)
 class Ring:
-    """Causal attention of one's own positions to all: keys and values go round the ranks."""
+    """Ring attention of the local positions: keys and values of all ranks travel around the
+    ring."""
 
     name: str
     layer: GroupedAttention
@@ -68,17 +70,22 @@ Item = Segment | ConjugatePair | Ring
 
 
 class Shard:
-    """What one rank of a tensor parallel group has of a stage, built layer by layer.
+    """The part of a stage that one rank of a tensor-parallel group holds, built layer by layer.
 
     Attributes:
-        items: segments, and the pairs of communications between them, in order.
-        pieces: canonical parameter name → the part of it that this rank has.
+        items: segments and the communication operators between them, in order.
+        pieces: canonical parameter name → this rank's shard of it.
 
     Args:
-        positions: how ranks share them out, a key of `SHARED`; empty: they do not.
+        spec: the whole model.
+        names: layers of the stage.
+        styles: layer → ``column``, ``row`` or ``whole``.
+        part: this rank's position in the group.
+        parts: number of ranks in the group.
+        positions: how ranks shard positions, a key of `SHARED`; empty: they do not.
 
     Raises:
-        UserError: a slice that is not possible.
+        UserError: a layer cannot be split as requested.
     """
 
     def __init__(
@@ -97,11 +104,11 @@ class Shard:
         self.pieces: dict[str, Piece] = {}
         at = self.order.index(names[0])
         self.shape = self.outputs[self.order[at - 1]] if at else spec.input_shape
-        self.needed = at > 0  # whether somebody wants the gradient of what is here
-        self.blocks = 0  # of the split axis; 0: what is here is whole
+        self.needed = at > 0  # whether the gradient of the current tensor is needed
+        self.blocks = 0  # blocks of the split axis; 0: the current tensor is whole
         self.ring, self.own = positions == "context", SHARED.get(positions)
-        self.few = self.own is not None and at > 0  # whether only one's own positions are here
-        #: Of the values on the stack: which are of a lower type. Between stages there is one.
+        self.few = self.own is not None and at > 0  # whether only local positions are here
+        #: Which values on the stack are of low precision. Between stages there is one value.
         self.lower: Stack = (holding(spec.layers)[at].before,)
         self.begun: Stack = self.lower
         self.open: list[tuple[str, Layer]] = []
@@ -115,6 +122,8 @@ class Shard:
             self.items.append(Segment((), len(self.lower), {}, self.lower))  # the loss
 
     def add(self, name: str, layer: Layer, style: str) -> None:
+        """Append a layer in this rank's form, with the communication that it needs before and
+        after."""
         if style == "row" and not self.blocks and not isinstance(layer, Embedding):
             raise UserError(
                 f"split.layers.{name}: a row layer takes the output of a column layer; what comes "
@@ -152,7 +161,8 @@ class Shard:
             self.split[name] = self.own
 
     def move(self, name: str, layer: Layer, style: str) -> None:
-        """See to it that all positions are here, or one's own alone, as a layer takes them."""
+        """Append the communication that gives a layer all positions or only the local ones, as it
+        needs."""
         if style == "column" and not self.few:
             raise UserError(
                 f"split.sequence: {name} cannot be split by column, which begins with one's own "
@@ -170,12 +180,14 @@ class Shard:
                 self.communicate("take")
 
     def takes_slices(self, layer: Layer, style: str) -> bool:
+        """Return whether the layer accepts a split input."""
         if self.blocks > 1:
             return layer.blocks == self.blocks
         return style == "row" or isinstance(layer, BY_FEATURE)
 
     def slice(self, name: str, layer: Layer, style: str) -> list[Layer]:
-        """The layer as this rank has it; a row layer's bias is added after the sum."""
+        """Return this rank's part of a layer; the bias of a row layer follows as a layer after the
+        sum."""
         n = self.parts
         if style == "column":
             if isinstance(layer, Embedding):
@@ -204,7 +216,8 @@ class Shard:
         return [layer]
 
     def keep(self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int) -> None:
-        """Parameters of a layer, split along these axes, whole where none is named."""
+        """Record this rank's shards of a layer's parameters: split along the given axes, whole
+        otherwise."""
         for leaf, full in canonical(name, self.layers[name]).items():
             whole = self.whole[full]
             cut = leaf in axes and self.parts > 1
@@ -212,17 +225,18 @@ class Shard:
             self.pieces[full] = Piece(whole, axes[leaf], *deal) if cut else Piece(whole)
 
     def blocks_after(self, name: str) -> int:
-        """Of the output of a layer, as the next one takes it."""
+        """Return the number of blocks in which the next layer takes the output of a layer."""
         at = self.order.index(name) + 1
         return self.layers[self.order[at]].blocks if at < len(self.order) else 1
 
     def put(self, name: str, layer: Layer) -> None:
+        """Append a layer to the current segment."""
         self.open.append((name, layer))
         self.lower = through(layer, self.lower)
         self.needed = self.needed or bool(layer.parameters())
 
     def communicate(self, kind: str, after: str = "") -> None:
-        """End the segment; the ranks talk."""
+        """Close the current segment and append a communication operator."""
         if kind == "gather" and self.own is not None:
             raise UserError(
                 "split.sequence: a layer split by column gives its slices to one split by row, "
@@ -237,6 +251,7 @@ class Shard:
         self.few = self.few if kind in ("gather", "copy", "sum") else kind != "collect"
 
     def close(self) -> None:
+        """Close the current segment, if it has layers."""
         if self.open:
             layers, split = tuple(self.open), dict(self.split)
             self.items.append(Segment(layers, len(self.begun), split, self.begun))
@@ -244,5 +259,5 @@ class Shard:
 
 
 def axis_of(shape: tuple[int, ...]) -> int:
-    """The axis of features or channels, batch axis included, of a sample's shape."""
+    """Return the axis of features or channels, batch axis included, for a sample of this shape."""
     return 2 if len(shape) == 2 else 1

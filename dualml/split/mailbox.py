@@ -1,8 +1,8 @@
 """Messages between stages: sent without waiting, received in the order in which they were sent.
 
-Some engines know no tags, and take messages of a pair of ranks in order. The schedule says what
-every rank sends in which order: so a receiver knows what comes next, asks for it ahead of time, and
-keeps what it does not need yet.
+Some engines have no tags and deliver messages of a pair of ranks in order. The schedule fixes the
+order in which every rank sends, so the receiver knows which message comes next, posts the receive
+ahead of time, and keeps messages that it does not need yet.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dualml.backend.stage import Tensor
 from dualml.communicator import Communicator
 
 Key = tuple[str, int, int]  # "F" or "B" of a stage and a micro-batch
-AHEAD = 2  # messages asked for before they are needed, of each rank
+AHEAD = 2  # receives posted ahead of time per rank
 
 
 class Mailbox:
-    """One rank's messages in one update.
+    """The messages of one rank in one update.
 
     Args:
-        incoming: rank → the messages it will send, in its order: keys, and of what stage and how
-            many samples they are.
-        empty: makes a buffer for such a message.
+        comm: communicator of all ranks.
+        incoming: rank → messages that it will send, in order: key, stage whose output shape the
+            message has, and number of samples.
+        make_buffer: allocates a receive buffer from that stage and number of samples.
     """
 
     def __init__(
@@ -42,19 +43,20 @@ class Mailbox:
             self.ask(peer)
 
     def ask(self, peer: int) -> None:
+        """Post receives from a rank until `AHEAD` are pending."""
         while self.expected[peer] and len(self.asked[peer]) < AHEAD:
             key, *size = self.expected[peer].popleft()
             self.asked[peer].append((key, self.comm.irecv(self.empty(*size), peer)))
 
     def send(self, key: Key, x: Tensor, peer: int) -> None:
-        """Begin to send; to oneself at once."""
+        """Start sending a message; a message to this rank is delivered immediately."""
         if peer == self.comm.rank:
             self.kept[key] = x
         else:
             self.sending.append(self.comm.isend(x, peer))
 
     def take(self, key: Key, peer: int) -> Tensor:
-        """The message, when it is there."""
+        """Wait for a message and return it."""
         while key not in self.kept:
             came, pending = self.asked[peer].popleft()
             self.ask(peer)
@@ -62,7 +64,7 @@ class Mailbox:
         return self.kept.pop(key)
 
     def close(self) -> None:
-        """Wait until everything has been sent."""
+        """Wait until every message has been sent."""
         for pending in self.sending:
             pending.wait()
         self.sending.clear()

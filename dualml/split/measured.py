@@ -1,6 +1,7 @@
-"""What the timelines of a trial's ranks say: where the time went, the bubble, bytes per link.
+"""Statistics of the recorded timelines of a trial: time per kind of work, pipeline bubble, and
+bytes per link.
 
-The bubble of a pipeline is the share of its ranks' time in which no stage works.
+The bubble of a pipeline is the share of its ranks' time in which no stage computes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ PASSES = (KINDS.index("F"), KINDS.index("B"))
 
 
 def bubble(ranks: Sequence[Events], step: float) -> float:
-    """Of one update as it was, from its first forward to its last backward pass."""
+    """Return the measured bubble of one update, from its first forward pass to its last backward
+    pass."""
     begin, end, busy = np.inf, -np.inf, 0.0
     for events in ranks:
         chosen = passes(events, step)
@@ -35,9 +37,12 @@ def bubble(ranks: Sequence[Events], step: float) -> float:
 
 
 def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
-    """Of the same passes in their order and as long as they were, did messages take no time: what
-    `bubble` has above it is messages and what is done between passes, what it has above the
-    schedule's own bubble is that passes differ in length."""
+    """Return the bubble of one update if messages took no time and the passes kept their order and
+    durations.
+
+    The measured bubble minus this value is due to messages and work between passes; this value
+    minus the schedule's theoretical bubble is due to passes of different lengths.
+    """
     actions = []
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
@@ -58,11 +63,12 @@ def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
 
 
 def passes(events: Events, step: float) -> NDArray[np.int64]:
-    """Positions of an update's forward and backward passes."""
+    """Return the indices of an update's forward and backward passes."""
     return np.flatnonzero((events["step"] == step) & np.isin(events["kind"], PASSES))
 
 
 def idle(busy: float, ranks: int, seconds: float) -> float:
+    """Return the idle share of ``ranks`` × ``seconds``, given the total busy seconds."""
     return 1 - busy / (ranks * seconds) if seconds > 0 else 0.0
 
 
@@ -70,14 +76,14 @@ F, B, SEND, RECEIVE, COLLECTIVE, REDUCE, UPDATE = range(len(KINDS))
 
 
 def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
-    """Means per update; empty where nothing was recorded.
+    """Return mean times per update, the bubble and the traffic; empty if nothing was recorded.
 
-    A rank waits for a message until it is sent, and for a collective until the last rank comes;
-    what remains until it goes on is transfer, which includes adding up. Its own computation is the
-    rest of what it did. ``bubble`` is the share of the ranks' time, from the first forward pass to
-    the last backward pass of an update, in which no stage works: a median over updates, and
-    ``bubble_low`` and ``bubble_high`` its quartiles; ``bubble_passes`` is that of the same passes,
-    did messages take no time.
+    A rank waits for a message until it is sent, and for a collective until the last rank arrives;
+    the remaining time is transfer, which includes the reduction. The rest of its recorded work is
+    computation. ``bubble`` is the share of the ranks' time, from the first forward pass to the last
+    backward pass of an update, in which no stage computes: a median over updates, with the
+    quartiles ``bubble_low`` and ``bubble_high``. ``bubble_passes`` is the bubble of the same passes
+    if messages took no time.
     """
     steps = common(ranks)
     if not len(steps):
@@ -122,7 +128,7 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
 
 
 def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
-    """Updates that every rank recorded."""
+    """Return the steps that every rank recorded."""
     sets = [set(np.unique(events["step"]).tolist()) for events in ranks if len(events["step"])]
     if len(sets) < len(ranks) or not sets:
         return np.zeros(0)
@@ -130,21 +136,23 @@ def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
 
 
 def span(events: Events, step: float) -> tuple[float, float]:
+    """Return the begin and end of a step in seconds."""
     chosen = events["step"] == step
     return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
 
 
-Message = tuple[float, int, int, int, int, int]  # update, replica, slice, stage, micro-batch, way
+Message = tuple[float, int, int, int, int, int]  # step, data, tensor, stage, micro, backward
 
 
 def key_of(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
+    """Return the key of the message that belongs to event ``i`` of a rank."""
     data, _, tensor = plan.mesh.coordinates(rank)
     stage, micro, backward = (int(events[name][i]) for name in ("stage", "micro", "backward"))
     return (float(events["step"][i]), data, tensor, stage, micro, backward)
 
 
 def sending(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
-    """When each message was sent."""
+    """Return the time at which each message was sent."""
     return {
         key_of(events, i, rank, plan): float(events["begin"][i])
         for rank, events in enumerate(ranks)
@@ -153,7 +161,8 @@ def sending(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
 
 
 def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
-    """(rank, event) → when the last rank of its group came to that collective.
+    """Return, for each (rank, event), the time at which the last rank of the group entered that
+    collective.
 
     The ranks of a group have the same collectives in the same order.
     """
@@ -166,7 +175,7 @@ def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
         for group in groups:
             order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]
             count = min(map(len, order))
-            for n in range(1, count + 1):  # from the end: old events may be forgotten
+            for n in range(1, count + 1):  # from the end: old events may be dropped
                 together = [(rank, int(own[-n])) for rank, own in zip(group, order, strict=True)]
                 last = max(float(ranks[rank]["begin"][i]) for rank, i in together)
                 times |= dict.fromkeys(together, last)
@@ -176,7 +185,7 @@ def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
 def links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Bytes and messages of an update on each link, as they were sent."""
+    """Return the measured bytes and messages per update on each link between ranks."""
     sent: dict[tuple[int, int], list[float]] = {}
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
@@ -197,8 +206,8 @@ def links(
 def transfers(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Count the bytes and values that an update moves between the devices of each process, as they
-    were moved."""
+    """Return the measured bytes and values per update that move between the devices of each
+    process."""
     moved: dict[tuple[int, str, str], list[float]] = {}
     for rank, events in enumerate(ranks):
         devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])

@@ -1,8 +1,8 @@
-"""Ranks as a mesh: data parallel × pipeline × tensor parallel.
+"""The device mesh of a split model: data parallel × pipeline × tensor parallel.
 
 Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM", sec. 2.3. Neighbours in the tensor parallel direction have neighbouring ranks, because
-they talk most.
+Megatron-LM", sec. 2.3. Neighbours in the tensor-parallel dimension have neighbouring ranks, because
+they communicate most.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mesh:
-    """``data`` replicas of a pipeline of ``pipeline`` ranks, each of them ``tensor`` ranks."""
+    """A mesh of ``data`` replicas × ``pipeline`` ranks × ``tensor`` ranks."""
 
     data: int = 1
     pipeline: int = 1
@@ -20,18 +20,20 @@ class Mesh:
 
     @property
     def size(self) -> int:
+        """Total number of ranks."""
         return self.data * self.pipeline * self.tensor
 
     def rank(self, data: int, pipeline: int, tensor: int) -> int:
+        """Return the rank at these coordinates."""
         return (data * self.pipeline + pipeline) * self.tensor + tensor
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """(data, pipeline, tensor) of a rank."""
+        """Return the (data, pipeline, tensor) coordinates of a rank."""
         rest, tensor = divmod(rank, self.tensor)
         return (*divmod(rest, self.pipeline), tensor)
 
     def tensor_groups(self) -> list[list[int]]:
-        """Ranks that hold slices of the same layers."""
+        """Return the groups of ranks that hold slices of the same layers."""
         return [
             [self.rank(d, p, t) for t in range(self.tensor)]
             for d in range(self.data)
@@ -39,7 +41,7 @@ class Mesh:
         ]
 
     def data_groups(self) -> list[list[int]]:
-        """Ranks that hold the same parameters."""
+        """Return the groups of ranks that hold the same parameters."""
         return [
             [self.rank(d, p, t) for d in range(self.data)]
             for p in range(self.pipeline)

@@ -1,5 +1,5 @@
-"""What waits for what: data dependencies, the earliest layout of programs, deadlocks, and whether
-a schedule can be carried out at all."""
+"""Order of pipeline actions: data dependencies, the earliest layout of programs, deadlocks, and
+validation of schedules."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from dualml.split.schedule import Action, Grid, backward, forward
 
 
 def needs(action: Action, stages: int) -> tuple[Action, ...]:
-    """What must be done before: a forward pass needs that of the stage before; a backward pass its
-    own forward pass and the backward pass of the stage after.
+    """Return the actions that must be done before an action.
+
+    A forward pass needs the forward pass of the previous stage; a backward pass needs its own
+    forward pass and the backward pass of the next stage.
 
     >>> [str(a) for a in needs(Action(1, "B", 0), stages=3)]
     ['1F0', '2B0']
@@ -26,7 +28,8 @@ def needs(action: Action, stages: int) -> tuple[Action, ...]:
 
 @dataclass(frozen=True)
 class Wait:
-    """``rank`` cannot start ``action`` before ``need`` is done, which its owner does not reach."""
+    """A blocked rank: ``rank`` cannot start ``action`` before ``need``, which its owner never
+    reaches."""
 
     rank: int
     action: Action
@@ -36,11 +39,12 @@ class Wait:
 def run(
     programs: Sequence[Sequence[Action]], owners: Sequence[int]
 ) -> tuple[dict[Action, int], list[int]]:
-    """Every rank does its program in order, each action as early as it can, one tick each.
+    """Compute the earliest tick of every action if every rank runs its program in order and every
+    action takes one tick.
 
     Returns:
-        The tick of each action that gets its turn, and how many actions each rank has done; fewer
-        than its program has where the ranks wait for one another for ever.
+        The tick of each action that can run, and the number of actions that each rank completes,
+            which is smaller than the length of its program if the ranks deadlock.
     """
     ticks: dict[Action, int] = {}
     done, free = [0] * len(programs), [0] * len(programs)
@@ -60,10 +64,10 @@ def run(
 
 
 def deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> list[Wait]:
-    """The cycle of ranks that wait for one another; empty if the programs end.
+    """Return the cycle of ranks that wait for one another; empty if there is no deadlock.
 
-    Each rank waits with an action for one that the next rank (after the last: the first) has in
-    its program only from the action on with which it waits itself. Every action must be there.
+    Each rank of the cycle waits for an action that the next rank (after the last one: the first)
+    runs only after the action with which it waits itself. Every action must be in some program.
     """
     ticks, done = run(programs, owners)
     stuck = {r: program[done[r]] for r, program in enumerate(programs) if done[r] < len(program)}
@@ -81,7 +85,8 @@ def deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> lis
 
 
 def in_words(cycle: Sequence[Wait]) -> str:
-    """A deadlock in words: ``rank 0 waits with 0B0 for 1B0 of rank 1, which waits with …``."""
+    """Describe a deadlock as text: ``rank 0 waits with 0B0 for 1B0 of rank 1, which waits with
+    …``."""
     first = cycle[0]
     if len(cycle) == 1:
         return (
@@ -99,21 +104,21 @@ def in_words(cycle: Sequence[Wait]) -> str:
 
 
 def check_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> None:
-    """Raises `UserError` for programs that deadlock, with the cycle."""
+    """Raise `UserError` with the cycle if the programs deadlock."""
     if cycle := deadlock(programs, owners):
         raise UserError(f"this schedule deadlocks: {in_words(cycle)}")
 
 
 def layout(programs: Sequence[Sequence[Action]], owners: Sequence[int], m: int) -> Grid:
-    """The grid in which every action starts as early as it can, forward and backward one tick each.
+    """Return the grid in which every action starts as early as possible; every pass takes one tick.
 
     Args:
-        programs: for every rank what it does, in order.
+        programs: actions of every rank, in order.
         owners: stage → rank.
-        m: micro-batches.
+        m: number of micro-batches.
 
     Raises:
-        UserError: programs that deadlock, with the cycle.
+        UserError: the programs deadlock; the message shows the cycle.
     """
     check_deadlock(programs, owners)
     ticks, _ = run(programs, owners)
@@ -124,18 +129,20 @@ def layout(programs: Sequence[Sequence[Action]], owners: Sequence[int], m: int) 
 
 
 def validate(grid: Grid, live: int | Sequence[int] | None = None, *, ticks: bool = True) -> None:
-    """Every pass once and on its owner's row, no deadlock, no tick before those it waits for.
+    """Check that every pass runs exactly once on its owner, without deadlock, in a tick after its
+    dependencies.
 
-    The programs are looked at first, as a real run has no ticks; the ticks come last.
+    The order of the programs is checked first, because a real run has no ticks; the ticks are
+    checked last.
 
     Args:
-        grid: a schedule from anywhere.
-        live: the most activations that a rank may hold at once: one number for all ranks, or one
-            for each; None: any.
-        ticks: whether the ticks must fit, too.
+        grid: a schedule of any origin.
+        live: largest number of activations that a rank may hold at once, for all ranks or for each;
+            None: no limit.
+        ticks: whether the ticks are checked, too.
 
     Raises:
-        UserError: the first thing that is wrong, with its place; a deadlock with its cycle.
+        UserError: the first error, with its position, or the cycle of a deadlock.
     """
     _owners(grid)
     _complete(grid)
@@ -150,6 +157,7 @@ def validate(grid: Grid, live: int | Sequence[int] | None = None, *, ticks: bool
 
 
 def _owners(grid: Grid) -> None:
+    """Check that every stage has an existing rank and that there is a micro-batch."""
     if not grid.owners or grid.micro_batches < 1:
         raise UserError(
             "a schedule has at least one stage and one micro-batch; "
@@ -163,6 +171,7 @@ def _owners(grid: Grid) -> None:
 
 
 def _complete(grid: Grid) -> None:
+    """Check that every pass runs exactly once, on the rank that owns its stage."""
     seen: dict[Action, int] = {}
     for rank, row in enumerate(grid.rows):
         for tick, action in enumerate(row):
@@ -188,7 +197,7 @@ def _complete(grid: Grid) -> None:
         for make in (forward, backward)
         for k in range(grid.micro_batches)
     )
-    # Counted, not listed: a file may name more micro-batches than there is memory.
+    # Counted, not listed: a file may name more micro-batches than fit in memory.
     count = 2 * grid.stages * grid.micro_batches - len(seen)
     if count:
         first = next(action for action in wanted if action not in seen)
@@ -201,6 +210,7 @@ def _complete(grid: Grid) -> None:
 
 
 def _bounded(grid: Grid, limits: Sequence[int]) -> None:
+    """Check the number of activations that each rank holds at once."""
     for rank, most in enumerate(limits):
         held = grid.live(rank)
         if held > most:
@@ -211,6 +221,7 @@ def _bounded(grid: Grid, limits: Sequence[int]) -> None:
 
 
 def _ticks(grid: Grid) -> None:
+    """Check that every action comes in a later tick than its dependencies."""
     at = {a: tick for row in grid.rows for tick, a in enumerate(row) if a is not None}
     for action, tick in sorted(at.items(), key=lambda item: item[1]):
         for need in needs(action, grid.stages):

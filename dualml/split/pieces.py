@@ -1,4 +1,5 @@
-"""Which part of a parameter a rank has, and how the whole is put together from the ranks' parts."""
+"""Parameter shards: which part of a parameter a rank holds, and how the ranks' parts are
+assembled."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from dualml.communicator import Communicator
 
 @dataclass(frozen=True)
 class Piece:
-    """Part ``part`` of ``parts`` equal ones of a tensor of shape ``shape`` along ``axis``.
+    """Shard ``part`` of ``parts`` equal shards of a tensor of shape ``shape`` along ``axis``.
 
-    With several ``blocks`` the axis holds as many blocks of equal length, and the piece has its
-    part of each: queries, keys and values of some heads. ``mirrored``: of every second block the
-    parts are dealt in reverse order.
+    With several ``blocks``, the axis consists of that many blocks of equal length, and the shard
+    has its part of each block, as queries, keys and values of some heads. ``mirrored``: in every
+    second block the parts are assigned in reverse order.
 
     Example:
         >>> Piece((6,), axis=0, part=1, parts=2).take(np.arange(6))
@@ -39,18 +40,20 @@ class Piece:
 
     @property
     def local(self) -> tuple[int, ...]:
-        """Shape of the part."""
+        """Shape of the shard."""
         shape = list(self.shape)
         if self.parts > 1:
             shape[self.axis] //= self.parts
         return tuple(shape)
 
     def _rows(self) -> NDArray[np.int64]:
+        """Return the indices of the shard along the axis."""
         each = self.shape[self.axis] // (self.blocks * self.parts)
         return np.concatenate([np.arange(i * each, (i + 1) * each) for i in self.chunks()])
 
     def chunks(self) -> list[int]:
-        """Which of ``blocks`` · ``parts`` equal chunks of the axis it has, in order."""
+        """Return which of the ``blocks`` · ``parts`` equal chunks of the axis the shard has, in
+        order."""
         return [
             block * self.parts + (self.parts - 1 - self.part if turned else self.part)
             for block in range(self.blocks)
@@ -58,13 +61,13 @@ class Piece:
         ]
 
     def take(self, whole: NDArray[Any]) -> NDArray[Any]:
-        """The part of the whole tensor, as a copy."""
+        """Return a copy of the shard of the whole tensor."""
         if self.parts == 1:
             return whole.copy()
         return np.ascontiguousarray(np.take(whole, self._rows(), self.axis))
 
     def put(self, whole: NDArray[Any], part: NDArray[Any]) -> None:
-        """Write the part into its place in the whole tensor."""
+        """Write the shard to its position in the whole tensor."""
         where: list[Any] = [slice(None)] * whole.ndim
         if self.parts > 1:
             where[self.axis] = self._rows()
@@ -85,7 +88,8 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def share(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:
-    """Every rank's arrays, in the order of ranks; names and shapes may differ between them."""
+    """All-gather dictionaries of arrays in rank order; names and shapes may differ between
+    ranks."""
     packed = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}) if arrays else b""
     length = np.array([len(packed)], np.int64)
     lengths = [int(comm.numpy(x)[0]) for x in comm.all_gather(comm.tensor(length))]
@@ -101,11 +105,12 @@ def whole(
     pieces: Sequence[Mapping[str, Piece]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Arrays:
-    """Parameters from the parts of all ranks; of copies, that of the lowest rank.
+    """Assemble whole parameters from the shards of all ranks; of replicated shards the lowest
+    rank's is used.
 
     Args:
-        parts, pieces: of each rank, by canonical name.
-        shapes: canonical name → shape of the whole, in the order wanted.
+        parts, pieces: of each rank, the arrays and the shard descriptions by canonical name.
+        shapes: canonical name → full shape, in the order of the result.
     """
     wholes: Arrays = {}
     for name, shape in shapes.items():
@@ -120,7 +125,7 @@ def whole(
 def joined(
     outputs: Sequence[NDArray[Any]], axis: int, blocks: int = 1, mirrored: bool = False
 ) -> NDArray[Any]:
-    """An activation from its slices on the ranks of a tensor parallel group."""
+    """Concatenate the slices of an activation that the ranks of a tensor-parallel group hold."""
     if blocks == 1:
         return np.concatenate(outputs, axis)
     n, chunks = len(outputs), dict[int, NDArray[Any]]()

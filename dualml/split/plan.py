@@ -1,4 +1,4 @@
-"""The split plan: which rank has which layers and slices, and what it does in an update."""
+"""The split plan: which rank holds which layers and slices, and what it does in an update."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from dualml.split.styles import styles_of
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage as one rank has it: ``segments`` are numbered through all stages of the rank."""
+    """A stage as one rank holds it.
+
+    Attributes:
+        stage: number of the stage in the model.
+        items: segments and communication operators of this rank, in order.
+        segments: numbers of the segments, counted through all stages of the rank.
+    """
 
     stage: int
     items: tuple[Item, ...]
@@ -33,24 +39,27 @@ class StageView:
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """How a model is split.
+    """A complete plan for splitting a model over ranks.
 
     Attributes:
-        spec: the whole model; ``mesh``: the ranks as data × pipeline × tensor.
+        spec: the whole model.
+        mesh: the ranks as data × pipeline × tensor.
         cut: layers at which stages 1, 2, … begin.
         place: stage → pipeline rank.
         styles: layer → ``column``, ``row`` or ``whole``.
-        schedule: name of the schedule, ``grid`` for one that was given, whose cells are ``rows``.
-        micro_batches: parts of the batch of a replica.
-        trainers: ranks that share the stages placed on pipeline rank 1: micro-batch i is worked on
-            by number i mod ``trainers``.
-        engine: ``messages`` between the stages, or ``rpc``: one rank, the `driver`, calls them all;
-            or ``devices``: each rank has all stages, on devices of its process.
-        shared: how the ranks of a tensor parallel group share out the positions of a text, a key of
-            `positions.SHARED`; empty: each has all. By ``context`` they share no layers.
-        regather: whether what all positions were collected for is kept as one's own alone, and
-            collected again for the backward pass.
-        devices: stage → device of the first replica, where the engine is ``devices``.
+        schedule: name of the schedule; ``grid`` for a user-defined one, whose cells are ``rows``.
+        micro_batches: number of micro-batches of the batch of a replica.
+        trainers: number of ranks that share the stages placed on pipeline rank 1; micro-batch i is
+            processed by trainer i mod ``trainers``.
+        rows: cells of a user-defined schedule, rank × tick; empty otherwise.
+        engine: ``messages``: stages exchange messages; ``rpc``: one rank, the `driver`, calls all
+            stages; ``devices``: each rank holds all stages, on devices of its process.
+        shared: how ranks of a tensor-parallel group shard the positions of a text, a key of
+            `positions.SHARED`; empty: each rank has all positions. With ``context`` they share no
+            layers.
+        regather: whether an all-gathered segment input is saved as the local shard only, and
+            gathered again for the backward pass.
+        devices: stage → device of the first replica; empty unless the engine is ``devices``.
     """
 
     spec: ModelSpec
@@ -69,24 +78,26 @@ class SplitPlan:
 
     @property
     def stages(self) -> list[list[str]]:
-        """Stage → names of its layers."""
+        """Layer names of each stage."""
         return vertical.stages_of(self.spec, self.cut)
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """Total number of ranks."""
         return self.mesh.size
 
     @property
     def driver(self) -> int:
-        """The rank that calls the stages, and has the data and the loss, where the engine is
-        ``rpc``. It is rank 0, but where rank 0 holds a stage and there are more stages than ranks:
-        then rank 0 is a parameter server, and its trainer, rank 1, drives."""
+        """The rank that calls the stages and has the data and the loss when the engine is ``rpc``.
+
+        It is rank 0, unless rank 0 holds a stage and there are more stages than ranks: then rank 0
+        is a parameter server, and its trainer, rank 1, is the driver.
+        """
         return int(0 in self.place and len(self.place) > self.world_size)
 
     @cached_property
     def grid(self) -> Grid:
-        """Who does what in which tick."""
+        """The schedule: which pipeline rank runs which action in which tick."""
         if self.rows:
             return Grid.parse(self.rows, self.place, self.micro_batches)
         if self.engine == "rpc":
@@ -94,7 +105,7 @@ class SplitPlan:
         return build(self.schedule, self.place, self.micro_batches)
 
     def owner(self, data: int, stage: int, tensor: int, micro: int = 0) -> int:
-        """The rank that works on micro-batch ``micro`` in a ``stage``: the replica ``data``, the
+        """Return the rank that processes micro-batch ``micro`` in a stage, for replica ``data`` and
         slice ``tensor``."""
         place = self.place[stage]
         if self.trainers > 1 and place == 1:
@@ -102,13 +113,16 @@ class SplitPlan:
         return self.mesh.rank(data, place, tensor)
 
     def stages_on(self, rank: int) -> list[int]:
-        """The stages that a rank holds."""
+        """Return the numbers of the stages that a rank holds."""
         place = self.pipeline_row(rank)
         return [stage for stage, there in enumerate(self.place) if there == place]
 
     def reads(self, rank: int) -> tuple[bool, bool]:
-        """Whether a rank reads samples, and labels: the first stage takes the ones, the last one's
-        loss the others; where one rank calls the stages, it has both."""
+        """Return whether a rank reads samples and whether it reads labels.
+
+        The first stage needs the samples and the last stage the labels; with RPC the driver needs
+        both.
+        """
         if self.engine == "rpc":
             return rank == self.driver, rank == self.driver
         stages = self.stages_on(rank)
@@ -116,20 +130,20 @@ class SplitPlan:
 
     @property
     def scorer(self) -> int:
-        """The rank that scores predictions: it has the labels."""
+        """The rank that evaluates predictions, because it has the labels."""
         return self.driver if self.engine == "rpc" else self.owner(0, len(self.stages) - 1, 0)
 
     def pipeline_row(self, rank: int) -> int:
-        """The row of the grid that a rank executes; trainers share one."""
+        """Return the row of the grid that a rank executes; trainers share one row."""
         place = self.mesh.coordinates(rank)[1]
         return min(place, 1) if self.trainers > 1 else place
 
     def crosses(self, stage: int, other: int) -> bool:
-        """Whether ``stage`` and ``other``, of one process, lie on different devices."""
+        """Return whether two stages of one process lie on different devices."""
         return bool(self.devices) and self.devices[stage] != self.devices[other]
 
     def program(self, rank: int) -> list[Action]:
-        """What a rank does in an update, in order."""
+        """Return the actions of a rank in an update, in order."""
         row = self.pipeline_row(rank)
         actions = self.grid.program(row)
         if self.trainers > 1 and row == 1:
@@ -138,11 +152,12 @@ class SplitPlan:
         return actions
 
     def live(self, rank: int) -> int:
-        """The most activations that a rank holds at once; a trainer has some micro-batches only."""
+        """Return the largest number of activations that a rank holds at once; a trainer has only
+        some of the micro-batches."""
         return live(self.program(rank))
 
     def views(self, rank: int) -> tuple[list[StageView], dict[str, Piece]]:
-        """The stages of a rank, and which parts of which parameters it has."""
+        """Return the stages of a rank, and its parameter shards by canonical name."""
         tensor, number = self.mesh.coordinates(rank)[2], 0
         views, pieces = list[StageView](), dict[str, Piece]()
         for stage in self.stages_on(rank):
@@ -156,14 +171,15 @@ class SplitPlan:
         return views, pieces
 
     def same_parameters(self) -> list[list[int]]:
-        """Groups of ranks that hold the same parameters and add up their gradients."""
+        """Return the groups of ranks that hold the same parameters and all-reduce their
+        gradients."""
         if self.trainers > 1:
             return [list(range(1, 1 + self.trainers))]
         return [group for group in self.mesh.data_groups() if len(group) > 1]
 
     @cached_property
     def tied(self) -> dict[str, list[int]]:
-        """Parameters that layers of several stages have in common → those stages."""
+        """Parameters that layers of several stages share → the numbers of those stages."""
         layers, stages = dict(self.spec.layers), dict[str, list[int]]()
         for stage, names in enumerate(self.stages):
             own = [full for name in names for full in canonical(name, layers[name]).values()]
@@ -172,7 +188,8 @@ class SplitPlan:
         return {full: there for full, there in stages.items() if len(there) > 1}
 
     def tied_groups(self) -> list[list[int]]:
-        """Groups of ranks of a replica that hold a tied parameter and add up its gradients."""
+        """Return the groups of ranks of a replica that hold a tied parameter and all-reduce its
+        gradients."""
         places = {self.place[stage] for there in self.tied.values() for stage in there}
         mesh = self.mesh
         if len(places) < 2:
@@ -184,21 +201,24 @@ class SplitPlan:
         ]
 
     def boundary(self, stage: int) -> int:
-        """Elements that a sample sends from a stage to the next one."""
+        """Return the number of elements per sample that a rank sends from a stage to the next
+        one."""
         return math.prod(self.between(stage))
 
     def between(self, stage: int) -> tuple[int, ...]:
-        """Shape of a sample's message from a rank of a stage to one of the next."""
+        """Return the shape, per sample, of the message from a rank of a stage to a rank of the next
+        stage."""
         length, *rest = self.spec.shapes()[self.stages[stage][-1]]
         return (length // (self.mesh.tensor if self.shared else 1), *rest)
 
     def lower(self, stage: int) -> bool:
-        """Whether what a stage sends to the next one is of the lower type, in a model trained in
-        one (`dualml.precision`)."""
+        """Return whether the output of a stage is of the low-precision type in a model trained in
+        mixed precision (`dualml.precision`)."""
         return self.stages[stage][-1] in held_lower(self.spec.layers)
 
     def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
-        """(replica, samples of the replica, micro-batch, samples of it) of an update."""
+        """Return (replica, samples of the replica, micro-batch, samples of the micro-batch) for
+        every micro-batch of a batch of ``batch`` samples."""
         return [
             (data, samples, micro, size)
             for data, samples in enumerate(parts_of(batch, self.mesh.data))
@@ -228,30 +248,35 @@ def split_plan(
     context: int = 1,
     devices: Sequence[str] = (),
 ) -> SplitPlan:
-    """The plan of a split over ``world_size`` ranks.
+    """Make the plan for splitting a model over ``world_size`` ranks.
 
     Args:
         spec: the whole model.
-        data, tensor: replicas of the whole, and ranks that share every split layer.
-        stages: 0 is one for every pipeline rank (or what ``cut`` and ``place`` say).
-        cut: layers at which stages 1, 2, … begin; balanced by ``balance`` if empty.
+        world_size: total number of ranks.
+        data, tensor: number of replicas, and number of ranks that share every split layer.
+        stages: number of stages; 0: one per pipeline rank (or as ``cut`` and ``place`` imply).
+        cut: layers at which stages 1, 2, … begin; if empty, balanced by ``balance``.
+        balance: ``parameters``, ``activations`` or ``time``.
         times: seconds of each layer, for ``balance = "time"``.
         place: stage → pipeline rank; by default round robin, for ``rpc`` one stage on each of the
             last ranks.
         schedule: a key of `dualml.split.schedules.SCHEDULES`.
-        grid: a schedule of one's own, rank × tick, in place of ``schedule``.
-        micro_batches: parts of the batch of a replica.
-        layers: layer → ``column``, ``row`` or ``whole``; by default all pairs of layers.
-        trainers: ranks that share the second stage, beside a parameter server.
-        engine: ``messages``, or ``rpc``: one rank calls the stages, or ``devices``: each has all.
-        sequence: whether the ranks of ``tensor`` share out positions where they share no layer.
-        regather: whether they keep no more than their own positions of what goes into those layers,
-            and collect it a second time.
-        context: ranks that share out positions and no layer; they stand in the mesh as ``tensor``.
-        devices: of one process, for the engine of that name; ``place`` counts in them.
+        grid: a user-defined schedule, rank × tick, instead of ``schedule``.
+        micro_batches: number of micro-batches of the batch of a replica.
+        layers: layer → ``column``, ``row`` or ``whole``; by default layers are split in pairs.
+        trainers: ranks that share the second stage, next to a parameter server.
+        engine: ``messages``; ``rpc``: one rank calls the stages; or ``devices``: each rank has all
+            stages.
+        sequence: whether the ranks of ``tensor`` shard the positions where they share no layer.
+        regather: whether they save only their own positions of the gathered inputs, and gather
+            these a second time for the backward pass.
+        context: ranks that shard positions and no layers; in the mesh they take the place of
+            ``tensor``.
+        devices: devices of one process, for the engine ``devices``; ``place`` indexes them.
 
     Raises:
-        UserError: numbers that do not fit, places where no cut can be, a schedule that deadlocks.
+        UserError: numbers that do not fit together, a cut at an illegal layer, or a deadlocking
+            schedule.
     """
     positions.together(tensor, sequence, regather, context, trainers, engine)
     named = ("context", context) if context > 1 else ("tensor", tensor)
@@ -277,7 +302,7 @@ def split_plan(
         raise UserError(f"stages = {count} needs {count - 1} cuts; received {list(cut)}")
     if cut:
         vertical.check(spec, cut)
-    elif count > 1:  # one stage needs no cut, and a plan that is read back has no times
+    elif count > 1:  # one stage needs no cut, and a restored plan has no times
         cut = vertical.balanced(spec, count, vertical.weights_of(spec, balance, times))
     on: tuple[str, ...] = ()
     if engine == "devices":
@@ -285,7 +310,7 @@ def split_plan(
     if engine == "rpc" and not place:
         place = placed(count, world_size)
     owners = tuple(place) or tuple(stage % rows for stage in range(count))
-    driver = {0} if engine == "rpc" else set()  # it may have none
+    driver = {0} if engine == "rpc" else set()  # the driver may have no stage
     if len(owners) != count or {*owners, *driver} != set(range(rows)):
         raise UserError(
             f"place must give each of {count} stages one of {rows} pipeline ranks and every rank a "
@@ -311,15 +336,16 @@ def split_plan(
     validate(plan.grid)
     check_tied(plan)
     for rank in range(world_size):
-        plan.views(rank)  # raises where a slice is not possible
+        plan.views(rank)  # raises if a layer cannot be sliced
     return plan
 
 
 def check_tied(plan: SplitPlan) -> None:
-    """Raises `UserError` where nobody would add up what stages find for a parameter they share."""
+    """Raise `UserError` if nobody would sum the gradients that stages compute for a shared
+    parameter."""
     together = plan.trainers == 1 or all(
         {plan.place[stage] for stage in there} == {0} for there in plan.tied.values()
-    )  # by ranks of one pipeline each, or as one parameter of the server
+    )  # summed by the ranks of a pipeline, or held once by the server
     if not plan.tied or (plan.engine == "messages" and together):
         return
     if plan.engine == "devices":
@@ -342,10 +368,11 @@ def check_tied(plan: SplitPlan) -> None:
 
 
 def placed(stages: int, world_size: int) -> tuple[int, ...]:
-    """Stage → rank where nothing is said: on as many ranks, or one more, which then is a master.
+    """Return the default placement with RPC, stage → rank: one stage per rank, and optionally one
+    more rank in front as a master without a stage.
 
     Raises:
-        UserError: another number of ranks.
+        UserError: the number of ranks fits neither.
     """
     if world_size not in (stages, stages + 1):
         raise UserError(
@@ -356,7 +383,7 @@ def placed(stages: int, world_size: int) -> tuple[int, ...]:
 
 
 def driven(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
-    """The grid of stages that a driver calls; a rank 0 that holds no stage idles."""
+    """Return the schedule of stages that a driver calls; a rank 0 without a stage idles."""
     if 0 in place:
         return build(schedule, place, micro_batches)
     workers = build(schedule, [rank - 1 for rank in place], micro_batches)
@@ -365,7 +392,8 @@ def driven(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
 
 
 def place_stages(devices: Sequence[str], place: Sequence[int], stages: int) -> tuple[str, ...]:
-    """Give every stage its device: in turn, or as ``place`` says by position in ``devices``.
+    """Return the device of every stage: round robin, or by ``place``, which holds positions in
+    ``devices``.
 
     Raises:
         UserError: a place for another number of stages, beyond the devices, or a device unused.

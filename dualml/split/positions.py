@@ -1,11 +1,11 @@
-"""Which positions of a text a rank has, where ranks share them out, and what models allow it.
+"""Sharding of text positions among ranks, and the models that allow it.
 
-``sequence``: between the layers that tensor parallel ranks share, each has a run of the positions:
-norms, dropout, residual connections, the embedding, the head and the loss are of those alone.
-``context``: each rank has all layers and some positions through the whole model, and keys and
-values go round a ring (`dualml.split.ring`). In causal attention a late position costs more than an
-early one; so each rank has one early chunk of 2n and the late one that mirrors it, and all work
-alike.
+``sequence``: between the layers that tensor-parallel ranks share, each rank has a contiguous range
+of the positions: norms, dropout, residual connections, the embedding, the head and the loss see
+only those. ``context``: each rank has all layers and some positions through the whole model, and
+keys and values travel around a ring (`dualml.split.ring`). In causal attention a late position
+costs more than an early one; so the sequence is cut into 2n chunks, and each rank has one early
+chunk and the late chunk that mirrors it, which balances the work.
 
 Sources: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
 sec. 4.2.2; Llama Team 2024, "The Llama 3 Herd of Models", sec. 3.3.2, for the chunks.
@@ -32,9 +32,9 @@ from dualml.model.layers import (
 )
 from dualml.model.spec import ModelSpec
 
-#: How ranks share out positions → where their slices of (batch, positions, …) are.
+#: Kind of position sharding → location of the ranks' slices in (batch, positions, …).
 SHARED = {"sequence": Sliced(1), "context": Sliced(1, 2, mirrored=True)}
-#: Layers that treat every position by itself.
+#: Layers that process every position separately.
 BY_POSITION = (
     Branch, Merge, Dropout, Embedding, Position, Linear, Tied, LayerNorm, RMSNorm, RowBias,
     ReLU, Tanh, GELU, SwiGLU,
@@ -42,7 +42,7 @@ BY_POSITION = (
 
 
 def check(spec: ModelSpec, how: str, parts: int) -> None:
-    """Raises `UserError` unless ``parts`` ranks can share out the positions of a model."""
+    """Raise `UserError` unless ``parts`` ranks can shard the positions of a model."""
     given = f"split.{how}"
     layers = [layer for _, layer in spec.layers]
     if not spec.tokens or not any(isinstance(x, Attention | GroupedAttention) for x in layers):
@@ -74,7 +74,7 @@ def check(spec: ModelSpec, how: str, parts: int) -> None:
 def together(
     tensor: int, sequence: bool, regather: bool, context: int, trainers: int, engine: str
 ) -> None:
-    """Raises `UserError` for settings of `split_plan` that do not go together."""
+    """Raise `UserError` if settings of `split_plan` about positions contradict each other."""
     if regather and not sequence:
         raise UserError(
             "split.regather collects a second time what split.sequence has collected; add sequence "

@@ -1,4 +1,4 @@
-"""One rank of a split model: its stages, its messages, and how it evaluates."""
+"""One rank of a split model: its stages, its messages, and evaluation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dualml.split.row import Row
 
 
 class Rank(Row):
-    """What a rank does whether it trains or evaluates.
+    """A rank of the pipeline, with everything that training and evaluation have in common.
 
     Attributes:
-        last: the number of the model's last stage.
-        lower: stage → whether what it sends to the next one is of the lower type.
+        last_stage: number of the model's last stage.
+        lower: stage → whether its output is sent in the low-precision type.
     """
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
@@ -27,18 +27,19 @@ class Rank(Row):
         self.lower = [self.mixed is not None and plan.lower(s) for s in range(self.last + 1)]
 
     def owner(self, stage: int, micro: int) -> int:
+        """Return the rank of this replica and slice that processes a micro-batch in a stage."""
         return self.plan.owner(self.data, stage, self.tensor, micro)
 
     def shape(self, stage: int, size: int) -> tuple[int, ...]:
-        """Of the message between a stage and the next one."""
+        """Return the shape of the message between a stage and the next one for ``size`` samples."""
         return (size, *self.plan.between(stage))
 
     def handed(self, values: Values, stage: int) -> Values:
-        """Give a stage, in an evaluation, the values of the one before."""
+        """Transfer the input of a stage in an evaluation to the device of that stage."""
         return values
 
     def to_receive(self, stage: int, size: int) -> Tensor:
-        """A buffer for the message between a stage and the next one."""
+        """Allocate a receive buffer for the message between a stage and the next one."""
         shape = self.shape(stage, size)
         if self.mixed is not None and self.lower[stage]:
             return self.mixed.to_receive(shape)
@@ -49,11 +50,15 @@ class Rank(Row):
     def infer(
         self, first: Callable[[], Tensor], rows: int
     ) -> tuple[Tensor | None, dict[str, tuple[Tensor, Any]]]:
-        """The logits of ``rows`` samples on the ranks of the last stage, and of every layer of this
-        rank the output with (axis, blocks) of its slice, None where it is whole.
+        """Evaluate ``rows`` samples through the pipeline.
 
         Args:
-            first: makes the samples' tensor, where the first stage is here.
+            first: makes the samples' tensor; called on ranks of the first stage.
+            rows: number of samples.
+
+        Returns:
+            The logits, None unless this rank has the last stage, and for every layer of this rank
+                its output with (axis, blocks) of its slice, None if the output is whole.
         """
         seen: dict[str, tuple[Tensor, Any]] = {}
         logits, pending = None, []

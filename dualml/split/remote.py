@@ -1,4 +1,4 @@
-"""A split model as a trial sees it."""
+"""The interface of a split model for a trial."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from dualml.split.timeline import Timeline
 
 
 class Execution(Protocol):
-    """What is set for, and asked of, whoever executes a split.
+    """The attributes that a trial sets and reads on the object that executes a split.
 
     Attributes:
-        seed: of the trial: what masks and orders are drawn from.
-        slow: the handicap of a rank of the trial.
-        live: most micro-batches at once between their forward and backward pass, so far.
-        held: most bytes kept for backward passes, while they were counted.
+        plan: how the model is split.
+        timeline: recorded events of this rank.
+        seed: seed of the trial, from which dropout masks and orders are drawn.
+        slow: simulated straggler; None without one.
+        max_in_flight: largest number of micro-batches so far that were between their forward and
+            backward pass at the same time.
+        max_saved_bytes: largest number of bytes saved for backward passes while they were counted.
     """
 
     plan: SplitPlan
@@ -31,10 +34,11 @@ class Execution(Protocol):
 
 
 class SplitModel(Training, Observable):
-    """A model that ranks share, as one of them sees it.
+    """A model that several ranks share, as one of them sees it.
 
     Attributes:
-        calls: how the stages are called, for the records; empty where they send messages.
+        executor: executes the plan on this rank.
+        calls: how the stages are called, for the records; empty if they exchange messages.
     """
 
     executor: Execution
@@ -42,12 +46,14 @@ class SplitModel(Training, Observable):
 
     @abstractmethod
     def read(self, lazy: Sequence[Any]) -> Array:
-        """Mean losses of batches on every rank, from what `step` returned."""
+        """Return the mean losses of batches on every rank, from the return values of `step`."""
 
     @abstractmethod
     def each_loss(self, lazy: Any) -> Array | None:
-        """Mean losses of the micro-batches of one update; None where this rank has none of them."""
+        """Return the mean losses of the micro-batches of one update; None if this rank computes no
+        loss."""
 
     @abstractmethod
     def count_kept(self, on: bool) -> None:
-        """Whether `Execution.held` counts from now on."""
+        """Enable or disable counting of the bytes saved for backward passes
+        (`Execution.max_saved_bytes`)."""

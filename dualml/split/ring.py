@@ -1,9 +1,10 @@
-"""Ring attention: a rank has some positions, and the keys and values of all go round the ranks.
+"""Ring attention: each rank has some positions, and the keys and values of all ranks travel around
+a ring.
 
-In step i rank r has the keys and values of rank r − i, attends to them and meanwhile sends them on
-to rank r + 1. What a query found in each block is merged by the logarithms of the sums of
-exponentials. Backward the keys and values go round again, and with them the gradients that all
-ranks add to them, home to the rank whose they are.
+In step i rank r has the keys and values of rank r − i; it attends to them while it sends them on to
+rank r + 1. The results of the blocks are merged by the logarithms of the sums of exponentials. In
+the backward pass the keys and values go around again, together with their gradients, to which every
+rank adds its part before they return to the rank that owns them.
 
 Sources: Liu, Zaharia and Abbeel 2023, "Ring Attention with Blockwise Transformers for Near-Infinite
 Context", sec. 3; Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", alg. 3,
@@ -20,14 +21,14 @@ from dualml.backend.stage import Block, BlockAttention, Tensor
 from dualml.communicator import Communicator
 from dualml.model.decoder import GroupedAttention
 
-#: Makes the event of a wait for messages, given the bytes sent meanwhile.
+#: Makes the context manager that records a wait for messages, given the bytes sent.
 During = Callable[..., AbstractContextManager[None]]
-#: Queries, own keys and values, output, logarithms of the sums.
+#: Queries, local keys and values, output, logarithms of the sums of exponentials.
 Kept = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def keys_and_values(layer: GroupedAttention, ranks: int) -> int:
-    """Elements of one sample that a rank sends in a step.
+    """Return the elements of keys and values that a rank sends per sample in one step of the ring.
 
     Example:
         >>> keys_and_values(GroupedAttention(heads=4, kv_heads=2, width=8, length=32), ranks=2)
@@ -37,15 +38,18 @@ def keys_and_values(layer: GroupedAttention, ranks: int) -> int:
 
 
 def block(rank: int, source: int) -> Block:
-    """What the keys and values of rank ``source`` are to the queries of ``rank``, where each has an
-    early chunk of the positions and the late one that mirrors it."""
+    """Classify the keys and values of rank ``source`` for the queries of ``rank``: ``own``,
+    ``early`` or ``late``.
+
+    Each rank has an early chunk of the positions and the late chunk that mirrors it.
+    """
     if rank == source:
         return "own"
     return "early" if source < rank else "late"
 
 
 class RingAttention:
-    """A layer's attention on one rank of the group whose ranks share out the positions."""
+    """Attention of one layer on one rank of the group that shards the positions."""
 
     def __init__(self, attention: BlockAttention, group: Communicator) -> None:
         self.attention, self.group = attention, group
@@ -54,10 +58,11 @@ class RingAttention:
         self.blocks = [block(rank, (rank - step) % n) for step in range(n)]
 
     def forward(self, x: Tensor, during: During) -> tuple[Tensor, Kept]:
-        """The output of one's own positions, and what `backward` needs.
+        """Return the output for the local positions and the tensors that `backward` needs.
 
         Args:
-            x: what `GroupedAttention` takes, of one's own positions.
+            x: input of `GroupedAttention` for the local positions.
+            during: makes the context manager that records a wait for messages.
         """
         q, own = self.attention.split(x)
         state, kv, last = None, own, len(self.blocks) - 1
@@ -72,10 +77,11 @@ class RingAttention:
         return y, (q, own, y, lse)
 
     def backward(self, kept: Kept, flow: Tensor, during: During) -> Tensor:
-        """The gradient of what `forward` took, from that of what it gave."""
+        """Return the gradient of the input of `forward` from the gradient ``flow`` of its
+        output."""
         q, kv, y, lse = kept
         flow, y = self.attention.heads(flow), self.attention.heads(y)
-        home: Any = None  # one's own part of the gradient of one's own keys and values
+        home: Any = None  # local part of the gradient of the local keys and values
         arrival = arriving = None
         last, dq = len(self.blocks) - 1, None
         for step, which in enumerate(self.blocks):
@@ -93,8 +99,8 @@ class RingAttention:
         return self.attention.whole(dq, home + arriving())
 
     def pass_on(self, x: Tensor, during: During) -> Callable[[], Tensor]:
-        """Begin to send to the next rank, and to receive as much from the one before; what comes
-        when it is there."""
+        """Start sending a tensor to the next rank and receiving one of equal size from the previous
+        rank; return a function that waits for both and returns the received tensor."""
         sent = self.group.isend(x, self.after)
         came = self.group.irecv(self.group.empty_like(x), self.before)
 

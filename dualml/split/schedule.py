@@ -1,8 +1,8 @@
-"""A pipeline schedule as data: which rank does what in which tick.
+"""A pipeline schedule as data: which rank runs which action in which tick.
 
-Stages 0 … S−1 in the order of the model, each owned by a rank; micro-batches 0 … m−1. An action is
-the forward or the backward pass of one micro-batch through one stage, written as PyTorch does:
-``2F0`` is stage 2, forward, micro-batch 0.
+Stages are numbered 0 … S−1 in model order, each owned by a rank; micro-batches are 0 … m−1. An
+action is the forward or the backward pass of one micro-batch through one stage, written as in
+PyTorch: ``2F0`` is stage 2, forward, micro-batch 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from dualml.errors import UserError
 
 Kind = Literal["F", "B"]
-#: How an idle tick may be written.
+#: Text forms of an idle tick.
 IDLE = ("", ".", "-")
 
 
@@ -34,10 +34,10 @@ class Action:
 
     @classmethod
     def parse(cls, text: str) -> Action:
-        """``2F0``.
+        """Parse an action from text such as ``2F0``.
 
         Raises:
-            UserError: anything else.
+            UserError: the text is not an action.
         """
         match = re.fullmatch(r"(\d{1,9})([FB])(\d{1,9})", text.strip(), flags=re.ASCII)
         if not match:
@@ -49,26 +49,30 @@ class Action:
 
 
 def forward(stage: int, micro: int) -> Action:
+    """Return the forward action of a micro-batch in a stage."""
     return Action(stage, "F", micro)
 
 
 def backward(stage: int, micro: int) -> Action:
+    """Return the backward action of a micro-batch in a stage."""
     return Action(stage, "B", micro)
 
 
 def live(program: Iterable[Action]) -> int:
-    """The most activations (forward done, backward not) that are held at once, in this order."""
+    """Return the largest number of activations (forward done, backward not) held at once in this
+    order."""
     return max(accumulate((1 if a.kind == "F" else -1 for a in program), initial=0))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Rank × tick.
+    """A schedule as a table of rank × tick.
 
     Attributes:
-        rows: for every rank what it does in each tick, None where it idles; all equally long.
+        rows: for every rank its action in each tick, None where it idles; all rows have equal
+            length.
         owners: stage → its rank.
-        micro_batches: m.
+        micro_batches: number of micro-batches, m.
 
     Raises:
         UserError: rows of different length.
@@ -91,42 +95,43 @@ class Grid:
 
     @property
     def ranks(self) -> int:
-        """How many rows there are."""
+        """Number of ranks (rows)."""
         return len(self.rows)
 
     @property
     def stages(self) -> int:
-        """How many stages have an owner."""
+        """Number of stages of the model."""
         return len(self.owners)
 
     @property
     def ticks(self) -> int:
-        """Units of time; a pass takes one."""
+        """Length in ticks; a pass takes one tick."""
         return len(self.rows[0]) if self.rows else 0
 
     def program(self, rank: int) -> list[Action]:
-        """What a rank does, one after the other."""
+        """Return the actions of a rank, in order."""
         return [action for action in self.rows[rank] if action is not None]
 
     def programs(self) -> list[list[Action]]:
-        """Rank → what it does."""
+        """Return the actions of every rank, in order."""
         return [self.program(rank) for rank in range(self.ranks)]
 
     def live(self, rank: int) -> int:
-        """The most activations that a rank holds at once, those of all its stages together."""
+        """Return the largest number of activations that a rank holds at once, over all its
+        stages."""
         return live(self.program(rank))
 
     def idle(self) -> float:
-        """Share of all ticks of all ranks in which nothing is done."""
+        """Return the share of all cells (rank × tick) that are idle."""
         cells = self.ranks * self.ticks
         return sum(cell is None for row in self.rows for cell in row) / cells if cells else 0.0
 
     def cells(self) -> list[list[str]]:
-        """The rows as text, ``.`` where a rank idles."""
+        """Return the rows as text, with ``.`` where a rank idles."""
         return [["." if cell is None else str(cell) for cell in row] for row in self.rows]
 
     def __str__(self) -> str:
-        """One line per rank, one column per tick; `read` understands it."""
+        """Return one line per rank and one column per tick; `read` parses it."""
         cells = self.cells()
         wide = max((len(cell) for row in cells for cell in row), default=1)
         digits = len(str(max(self.ranks - 1, 0)))
@@ -142,15 +147,17 @@ class Grid:
         owners: Sequence[int] | None = None,
         micro_batches: int | None = None,
     ) -> Grid:
-        """A grid from its cells; rows that end early idle from there on.
+        """Make a grid from its cells; rows that end early idle from there on.
 
         Args:
-            rows: for every rank ``2F0``, or ``.`` (also ``-``, nothing, None) where it idles.
+            rows: for every rank, cells such as ``2F0``, or ``.`` (also ``-``, an empty string or
+                None) where it idles.
             owners: stage → rank; by default the rank in whose row a stage comes first.
-            micro_batches: m; by default as many as are named.
+            micro_batches: m; by default the number of micro-batches that occur.
 
         Raises:
-            UserError: a cell that is no action, with its rank and tick, or a stage nowhere named.
+            UserError: a cell that is not an action, with its rank and tick, or a stage that occurs
+                nowhere.
         """
         ticks = max((len(row) for row in rows), default=0)
         read = []
@@ -166,8 +173,9 @@ class Grid:
 
     @classmethod
     def read(cls, text: str) -> Grid:
-        """What `str` wrote: one line per rank, cells between blanks or commas, idle ones as ``.``;
-        ``rank 0 |`` at the start of a line may be left out, ``#`` starts a remark.
+        """Parse the text form that `str` writes: one line per rank, cells separated by blanks or
+        commas, ``.`` where a rank idles. ``rank 0 |`` at the start of a line is optional, ``#``
+        starts a comment.
 
         Raises:
             UserError: see `parse`.
@@ -180,16 +188,17 @@ class Grid:
         return cls.parse(rows)
 
     def describe(self) -> dict[str, Any]:
-        """For JSON; `restore` makes the grid of it again."""
+        """Return the grid as JSON-compatible values; `restore` makes a grid from them."""
         rows = [[None if cell is None else str(cell) for cell in row] for row in self.rows]
         return {"owners": list(self.owners), "micro_batches": self.micro_batches, "rows": rows}
 
     @classmethod
     def restore(cls, value: Mapping[str, Any]) -> Grid:
-        """What `describe` gave; ``owners`` and ``micro_batches`` may be missing.
+        """Make a grid from the values that `describe` returns; ``owners`` and ``micro_batches`` are
+        optional.
 
         Raises:
-            UserError: no rows of cells, owners that are no ranks, or a cell that is no action.
+            UserError: no rows of cells, owners that are not ranks, or a cell that is not an action.
         """
         rows, owners, m = value.get("rows"), value.get("owners"), value.get("micro_batches")
         if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
@@ -206,6 +215,7 @@ def _number(value: Any) -> bool:
 
 
 def _cell(text: str | None, rank: int, tick: int) -> Action | None:
+    """Parse a cell; None if it is idle."""
     if text is None or (isinstance(text, str) and text.strip() in IDLE):
         return None
     try:
@@ -215,7 +225,7 @@ def _cell(text: str | None, rank: int, tick: int) -> Action | None:
 
 
 def _owners(named: Sequence[tuple[Action, int]]) -> tuple[int, ...]:
-    """Stage → the rank in whose row it comes first."""
+    """Return stage → the rank in whose row the stage comes first."""
     owners: dict[int, int] = {}
     for action, rank in named:
         owners.setdefault(action.stage, rank)

@@ -1,4 +1,5 @@
-"""The schedules of the textbooks: ``owners`` (stage → rank) and ``m`` micro-batches give a grid.
+"""Pipeline schedules of the literature: ``owners`` (stage → rank) and ``m`` micro-batches give a
+grid.
 
 Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
 Parallelism", section 2.3; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
@@ -17,14 +18,14 @@ from dualml.split.order import layout, needs
 from dualml.split.schedule import Action, Grid, backward, forward
 
 Build = Callable[[Sequence[int], int], Grid]
-#: Name → schedule: stage → rank and the number of micro-batches give the grid.
+#: Name → function of the owners (stage → rank) and the number of micro-batches → grid.
 SCHEDULES: Registry[Build] = Registry("pipeline schedule", "dualml.split")
 
 
 @SCHEDULES.register("naive", 10)
 def naive(owners: Sequence[int], m: int) -> Grid:
-    """Each micro-batch goes all the way forward and backward before the next one: one stage is busy
-    at a time. Any owners.
+    """Run each micro-batch all the way forward and backward before the next one, so that one stage
+    is busy at a time. Any owners.
 
     Source: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
     Parallelism", figure 2b.
@@ -38,7 +39,7 @@ def naive(owners: Sequence[int], m: int) -> Grid:
 
 @SCHEDULES.register("gpipe", 20)
 def gpipe(owners: Sequence[int], m: int) -> Grid:
-    """All forward passes, then all backward passes, stage by stage. Any owners.
+    """Run all forward passes, then all backward passes, stage by stage. Any owners.
 
     The backward passes start with micro-batch 0, as PyTorch's do; the paper's figure starts with
     the last one, which takes the same ticks and holds as much.
@@ -52,8 +53,8 @@ def gpipe(owners: Sequence[int], m: int) -> Grid:
 
 
 def _filtered(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
-    """Every rank does its part of one order of all actions; no deadlock, as each action comes after
-    those it needs."""
+    """Make the grid in which every rank runs its part of one global order of actions. There is no
+    deadlock if each action comes after its dependencies."""
     _check(owners, m)
     programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
     for action in order:
@@ -63,14 +64,14 @@ def _filtered(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
 
 @SCHEDULES.register("1f1b", 30)
 def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
-    """A rank goes backward as soon as it can, and forward only while fewer than S − s micro-batches
-    are in flight in stage s. Any owners.
+    """Run 1F1B: a rank goes backward as soon as it can, and forward only while fewer than S − s
+    micro-batches are in flight in stage s. Any owners.
 
-    With one stage per rank that is PipeDream-flush: S−s−1 forward passes, then one forward and one
-    backward in turn, then the backward passes left. With several stages per rank it is the same
-    rule in each stage: a rank that could do several things takes the backward pass of the oldest
-    micro-batch, else the forward pass that is furthest on.
-    It never deadlocks: in the last stage that holds a micro-batch, backward can always go on.
+    With one stage per rank this is PipeDream-flush: S−s−1 forward passes, then one forward and one
+    backward pass in turn, then the remaining backward passes. With several stages per rank the same
+    rule holds in each stage: a rank with several possible actions takes the backward pass of the
+    oldest micro-batch, else the forward pass of the latest stage. It never deadlocks: in the last
+    stage that holds a micro-batch, the backward pass can always run.
 
     Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters
     Using Megatron-LM", section 2.2.1.
@@ -80,11 +81,12 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
 
 @SCHEDULES.register("eager-1f1b", 40)
 def eager(owners: Sequence[int], m: int) -> Grid:
-    """`one_f_one_b` with up to 2 (S − s) − 1 micro-batches in flight in stage s. Any owners.
+    """Run eager 1F1B: `one_f_one_b` with up to 2 (S − s) − 1 micro-batches in flight in stage s.
+    Any owners.
 
-    With one stage per rank that is eager 1F1B: what a stage needs for its next forward pass is
-    there one round before. The bubble is the same on paper; messages, and passes that take longer
-    now and then, hold others up less, for more activations held.
+    With one stage per rank, the input of a stage's next forward pass arrives one round earlier than
+    in 1F1B. The theoretical bubble is the same; messages, and passes that occasionally take longer,
+    delay other ranks less, at the cost of more activations held.
 
     Source: Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", section 4.
     """
@@ -92,17 +94,18 @@ def eager(owners: Sequence[int], m: int) -> Grid:
 
 
 def _eager(stages: int, stage: int) -> int:
+    """Return how many micro-batches may be in flight in a stage under eager 1F1B."""
     return 2 * (stages - stage) - 1
 
 
 def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
-    """Backward as soon as a rank can, and forward only while fewer than ``flight`` micro-batches
-    are between the two in a stage."""
+    """Schedule greedily: a rank goes backward as soon as it can, and forward only while fewer than
+    ``flight`` micro-batches are in flight in a stage."""
     _check(owners, m)
     stages = len(owners)
     done: dict[Action, int] = {}
     programs: list[list[Action]] = [[] for _ in range(max(owners) + 1)]
-    ahead, back = [0] * stages, [0] * stages  # stage → its next micro-batch, forward and backward
+    ahead, back = [0] * stages, [0] * stages  # stage → next micro-batch of each kind
 
     def ready(action: Action, tick: int) -> bool:
         return all(done.get(need, tick) < tick for need in needs(action, stages))
@@ -126,15 +129,15 @@ def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
 
 @SCHEDULES.register("interleaved", 50)
 def interleaved(owners: Sequence[int], m: int) -> Grid:
-    """1F1B over v chunks of the model on each of p ranks, in the order of Megatron-LM: p
-    micro-batches through one chunk, then through the next.
+    """Run 1F1B over v model chunks on each of p ranks, in the order of Megatron-LM: p micro-batches
+    through one chunk, then through the next.
 
     Args:
-        owners: 0 … p−1, v times in a row.
+        owners: 0 … p−1, repeated v times.
         m: a multiple of p.
 
     Raises:
-        UserError: other owners, or another m, with the nearest ones that do.
+        UserError: other owners, or another m; the message gives the nearest valid values.
 
     Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters
     Using Megatron-LM", section 2.2.2.
@@ -170,12 +173,12 @@ def interleaved(owners: Sequence[int], m: int) -> Grid:
 
 
 def _warm(rank: int, p: int, v: int, total: int) -> int:
-    """Forward passes before the first backward pass of the interleaved schedule."""
+    """Return the number of warm-up forward passes of the interleaved schedule."""
     return min(total, 2 * (p - rank - 1) + (v - 1) * p)
 
 
 def _chunks(owners: Sequence[int]) -> tuple[int, int]:
-    """p and v of owners 0 … p−1, v times."""
+    """Return p and v of owners 0 … p−1, repeated v times."""
     p = max(owners) + 1
     v = len(owners) // p
     if tuple(owners) != tuple(range(p)) * v:
@@ -188,23 +191,26 @@ def _chunks(owners: Sequence[int]) -> tuple[int, int]:
 
 
 def build(name: str, owners: Sequence[int], m: int) -> Grid:
-    """A schedule by its name.
+    """Build a schedule by its name.
 
     Args:
         name: a key of `SCHEDULES`.
         owners: stage → rank.
-        m: micro-batches.
+        m: number of micro-batches.
 
     Raises:
-        UserError: an unknown name, or owners or m that the schedule cannot have.
+        UserError: an unknown name, or owners or m that the schedule does not allow.
     """
     return SCHEDULES.find(name)(owners, m)
 
 
 def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
-    """The most activations ``rank`` may hold at once under the schedule ``name``, those of all its
-    stages together: one per stage (``naive``), m per stage (``gpipe``), S − s in stage s
-    (``1f1b``), 2 (S − s) − 1 (``eager-1f1b``), the warm-up and one more (``interleaved``)."""
+    """Return the largest number of activations that ``rank`` may hold at once under the schedule
+    ``name``, over all its stages.
+
+    The bound is one per stage (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), 2
+    (S − s) − 1 (``eager-1f1b``), or the warm-up plus one (``interleaved``).
+    """
     SCHEDULES.find(name)
     _check(owners, m)
     own = [stage for stage, owner in enumerate(owners) if owner == rank]
@@ -222,16 +228,17 @@ def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
 
 
 def bubble(p: int, m: int, v: int = 1) -> float:
-    """Share of the time in which a rank idles, (p−1) / (v·m + p−1), with equally long stages: of
-    ``p`` ranks with ``v`` chunks each and ``m`` micro-batches.
+    """Return the theoretical idle share of a rank, (p−1) / (v·m + p−1), for equally long stages.
 
-    Narayanan et al. 2021, section 2.2, give it over the busy time: (p−1) / (v·m). It holds for
-    `gpipe`, `one_f_one_b` and `eager` (v = 1) and `interleaved` on p ranks with v chunks each.
+    The pipeline has ``p`` ranks with ``v`` chunks each and ``m`` micro-batches. Narayanan et al.
+    2021, section 2.2, divide by the busy time instead: (p−1) / (v·m). The formula holds for
+    `gpipe`, `one_f_one_b` and `eager` (v = 1), and for `interleaved` on p ranks with v chunks each.
     """
     return (p - 1) / (v * m + p - 1)
 
 
 def _check(owners: Sequence[int], m: int) -> None:
+    """Check that every rank has a stage and that there is a micro-batch."""
     if not owners or set(owners) != set(range(max(owners) + 1)):
         raise UserError(
             "owners give every stage its rank, and every rank from 0 on a stage, as in (0, 1, 0); "

@@ -1,4 +1,4 @@
-"""Which layers are split inside, and how: by ``column``, by ``row``, or not at all."""
+"""Parallel styles of layers: split by ``column``, by ``row``, or not at all."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from dualml.model.layers import (
 from dualml.model.spec import ModelSpec
 
 STYLES = ("column", "row", "whole")
-#: Layers that treat every feature or channel by itself, or keep those of a slice together.
+#: Layers that process every feature or channel separately, or keep those of a slice together.
 BY_FEATURE = (ReLU, Tanh, GELU, MaxPool2d, Flatten, Dropout, MeanPool, GroupedAttention)
-#: Layers that can be split → what each rank has fewer of, split by ``column`` and by ``row``.
+#: Splittable layers → the field that is divided, for a split by ``column`` and by ``row``.
 SPLIT = {
     Linear: ("outputs", "inputs"),
     Conv2d: ("outputs", "inputs"),
@@ -36,11 +36,12 @@ SPLIT = {
 def styles_of(
     spec: ModelSpec, parts: int, given: Mapping[str, str], stages: Sequence[Sequence[str]]
 ) -> dict[str, str]:
-    """Layer → ``column``, ``row`` or ``whole``: as given, or else in pairs inside each stage; a
-    layer without a partner stays whole, unless its stage has no pair at all.
+    """Return the style of every layer, ``column``, ``row`` or ``whole``: as given, otherwise in
+    pairs within each stage. A layer without a partner stays whole, unless its stage has no pair at
+    all.
 
     Raises:
-        UserError: an unknown layer or style, sizes that do not divide.
+        UserError: an unknown layer or style, or sizes that the ranks do not divide.
     """
     layers = dict(spec.layers)
     for name, style in given.items():
@@ -73,7 +74,8 @@ def styles_of(
 
 
 def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
-    """Linear and convolution layers two by two, with only what goes feature by feature between."""
+    """Pair linear and convolution layers (column, then row) that have only feature-wise layers
+    between them."""
     styles: dict[str, str] = {}
     layers, first, lone = dict(spec.layers), "", ""
     for name in names:
@@ -88,7 +90,7 @@ def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
 
 
 def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
-    """Raises `UserError` unless every layer that is split has ``parts`` equal slices."""
+    """Raise `UserError` unless every split layer has ``parts`` equal slices."""
     counts: dict[str, tuple[int, str]] = {}
     shapes, before, sliced = spec.shapes(), "whole", False
     for name, layer in spec.layers:

@@ -1,4 +1,4 @@
-"""What a rank did when: computing, sending, waiting for a message, adding up, updating."""
+"""Timeline of a rank: when it computed, sent, waited for a message, reduced and updated."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 #: those that hold the same parameters. ``update``: the optimizer.
 KINDS = ("F", "B", "send", "receive", "collective", "reduce", "update")
 COLUMNS = ("step", "kind", "stage", "micro", "backward", "begin", "end", "bytes")
-KEPT = 400  # updates, from the last
+KEPT = 400  # number of latest updates that are kept
 
 
 class Timeline:
-    """Events of one rank, in seconds of the machine's monotonic clock."""
+    """Recorded events of one rank, in seconds of the machine's monotonic clock."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -27,7 +27,7 @@ class Timeline:
         self.step, self.on = 0, True
 
     def begin(self, step: int) -> None:
-        """From here on events belong to this update; old ones are forgotten."""
+        """Assign the events that follow to step ``step``, and drop the oldest ones."""
         if not self.on:
             return
         self.step = step
@@ -39,7 +39,7 @@ class Timeline:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """Nothing is recorded: of looks that are no part of an update."""
+        """Pause recording inside the context, for evaluations that are not part of an update."""
         before, self.on = self.on, False
         try:
             yield
@@ -50,7 +50,7 @@ class Timeline:
     def during(
         self, kind: str, stage: int = -1, micro: int = -1, backward: bool = False, nbytes: int = 0
     ) -> Iterator[None]:
-        """An event that lasts as long as the block."""
+        """Record an event that lasts as long as the context."""
         start = time.perf_counter()
         try:
             yield
@@ -60,8 +60,10 @@ class Timeline:
                 self.rows.append((*row, start, time.perf_counter(), nbytes))
 
     def clear(self) -> None:
+        """Drop all recorded events."""
         self.rows, self.starts = [], []
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
+        """Return the events as one float64 array per column of `COLUMNS`."""
         table = np.array(self.rows, np.float64).reshape(-1, len(COLUMNS))
         return {name: table[:, i] for i, name in enumerate(COLUMNS)}

@@ -1,4 +1,4 @@
-"""How long each layer takes by itself, forward and backward, on a backend: what to balance by."""
+"""Measurement of each layer's forward and backward time on a backend, used to balance stages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ REPEATS = 7
 
 
 def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, float]:
-    """Layer → seconds of a forward and a backward pass of ``batch`` samples: medians.
+    """Return the median seconds of a forward plus a backward pass of each layer on ``batch``
+    samples.
 
     Every layer is a segment of its own; the first one computes no gradient of the samples. Branch
-    and Merge only move tensors about and count as nothing.
+    and Merge only move tensors and count as 0.
     """
     draw = np.random.default_rng(0)
     shape: tuple[int, ...] = (batch, *spec.input_shape)
@@ -43,7 +44,7 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
             backend.synchronize()
             begin = time.perf_counter()
             after = stage.forward(number, 0, values)
-            stage.backward(number, 0, after)  # any gradient of that shape takes as long
+            stage.backward(number, 0, after)  # any gradient of that shape takes the same time
             backend.synchronize()
             if repeat:
                 spent[name].append(time.perf_counter() - begin)
@@ -52,7 +53,7 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
 
 
 def measure(comm: Any, argument: dict[str, Any]) -> dict[str, float]:
-    """`layer_times` on the backend of a rank; see `dualml.launch.ranks`."""
+    """Run `layer_times` on the backend of a rank; started by `dualml.launch.ranks`."""
     backend = backends()[comm.backend].create("cpu", 1)
     sizes = {key: argument[key] for key in ("words", "length") if argument.get(key)}
     return layer_times(backend, model(argument["model"], **sizes), argument["batch"])

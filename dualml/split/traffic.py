@@ -1,4 +1,4 @@
-"""What crosses which link in an update of a split model, and how many bytes."""
+"""Traffic of a split model in one update, computed from the plan: messages and bytes per link."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dualml.split.horizontal import ConjugatePair, Ring
 from dualml.split.plan import SplitPlan
 from dualml.split.ring import keys_and_values
 
-#: Bytes of an element between ranks: of float32, and of a lower type.
+#: Bytes of an element on the wire: float32, and low precision.
 FLOAT, LOWER = 4, 2
 
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank sends another in an update."""
+    """Messages of one kind that a rank sends to another in an update."""
 
     source: int
     target: int
@@ -31,7 +31,8 @@ class Link:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of some ranks in an update: ``calls`` of it, ``nbytes`` together."""
+    """Collectives of one kind in a group of ranks in an update: ``calls`` calls with ``nbytes``
+    bytes in total."""
 
     ranks: tuple[int, ...]
     kind: str
@@ -40,10 +41,10 @@ class Collective:
 
 
 def links(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Link]:
-    """Messages between stages in an update of ``batch`` samples, by pair of ranks.
+    """Return the messages between stages in an update of ``batch`` samples, by pair of ranks.
 
     Args:
-        lower: whether the model is trained in a lower precision.
+        lower: whether the model is trained in mixed precision.
     """
     messages, sizes = Counter[tuple[int, int, str]](), Counter[tuple[int, int, str]]()
     crossing = _called if plan.engine == "rpc" else _sent
@@ -59,8 +60,8 @@ Message = tuple[int, int, str, int, int]
 
 
 def _sent(plan: SplitPlan, batch: int) -> Iterator[Message]:
-    """(source, target, what, elements, of the output of which stage) of the messages of
-    neighbouring stages."""
+    """Yield the messages of neighbouring stages: (source, target, what, elements, stage whose
+    output it is)."""
     for data, _, micro, size in plan.micro(batch):
         for stage in range(len(plan.stages) - 1):
             elements = size * plan.boundary(stage)
@@ -71,10 +72,11 @@ def _sent(plan: SplitPlan, batch: int) -> Iterator[Message]:
 
 
 def _called(plan: SplitPlan, batch: int) -> Iterator[Message]:
-    """The same of remote procedure calls; samples are of stage -1.
+    """Yield the messages of remote procedure calls: (source, target, what, elements, stage whose
+    output it is); samples have stage -1.
 
-    The driver has the data and the loss. It calls a stage with an activation and passes what it
-    gets back on to the next stage; gradients go the same way back. So all of them cross its links.
+    The driver has the data and the loss. It calls a stage with an activation and passes the result
+    on to the next stage; gradients return the same way. So all of them cross the driver's links.
     """
     layers, driver = dict(plan.spec.layers), plan.driver
     learns = [any(layers[n].parameters() for n in names) for names in plan.stages]
@@ -91,10 +93,11 @@ def _called(plan: SplitPlan, batch: int) -> Iterator[Message]:
 
 
 def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[dict[str, Any]]:
-    """Count what moves between the devices of each process in an update of ``batch`` samples.
+    """Return the values and bytes that move between the devices of each process in an update of
+    ``batch`` samples.
 
     Args:
-        lower: whether the model is trained in a lower precision.
+        lower: whether the model is trained in mixed precision.
     """
     messages, sizes = Counter[tuple[int, str, str, str]](), Counter[tuple[int, str, str, str]]()
     for rank in range(plan.world_size if plan.devices else 0):
@@ -120,7 +123,8 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[dict[
 
 
 def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Collective]:
-    """Collectives in an update of ``batch`` samples: sums are of float32 in any precision."""
+    """Return the collectives in an update of ``batch`` samples; sums are float32 in any
+    precision."""
     calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]
@@ -149,7 +153,7 @@ def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Col
     return [Collective(*key, calls[key], sizes[key]) for key in calls]
 
 
-#: Kind of a pair → its collectives.
+#: Kind of an operator → its collectives.
 PAIRS = {
     "copy": ["all_reduce backward"],
     "sum": ["all_reduce forward"],
@@ -163,8 +167,8 @@ PAIRS = {
 def _between(
     item: ConjugatePair | Ring, plan: SplitPlan, size: int, lower: bool
 ) -> Iterator[tuple[str, int, int]]:
-    """Collectives between two segments for ``size`` samples: which and when, calls, bytes of a
-    rank. An all-gather counts the slice that each rank gives."""
+    """Yield the collectives of one operator for ``size`` samples: kind and direction, calls, bytes
+    per rank. An all-gather counts the slice that each rank contributes."""
     parts = plan.mesh.tensor
     if isinstance(item, Ring):
         each = keys_and_values(item.layer, parts) * size * FLOAT
@@ -181,11 +185,11 @@ def _between(
 
 
 def moved(plan: SplitPlan, batch: int, *, lower: bool = False) -> int:
-    """Count the bytes that all ranks together send in an update of ``batch`` samples: messages as
-    they are, of each collective those of a ring.
+    """Return the bytes that all ranks together send in an update of ``batch`` samples; collectives
+    are counted as ring algorithms.
 
     Args:
-        lower: whether the model is trained in a lower precision.
+        lower: whether the model is trained in mixed precision.
     """
     total = sum(link.nbytes for link in links(plan, batch, lower=lower))
     for each in collectives(plan, batch, lower=lower):
@@ -197,10 +201,10 @@ def moved(plan: SplitPlan, batch: int, *, lower: bool = False) -> int:
 
 
 def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, Any]:
-    """JSON form of a plan and its traffic, for people and for the report.
+    """Return a plan and its traffic as JSON-compatible values, for the command line and the report.
 
     Args:
-        lower: whether the model is trained in a lower precision.
+        lower: whether the model is trained in mixed precision.
     """
     ranks = []
     for rank in range(plan.world_size):

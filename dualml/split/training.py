@@ -1,4 +1,4 @@
-"""A split model as a `Training`: a trial works with it as with a whole one.
+"""A split model as a `Training`, so that a trial uses it like a whole model.
 
 Every rank calls the same methods in the same order. Weights, gradients and optimizer state go in
 and come out whole, under their canonical names.
@@ -44,20 +44,21 @@ from dualml.split.plan import SplitPlan, StageView
 from dualml.split.positions import SHARED
 from dualml.split.remote import SplitModel
 
-#: Beside the tables of states that ranks tell one another: which streams a rank has come to.
+#: Key, next to the gathered tables of states, of the streams that a rank has processed.
 FRESH = "fresh streams"
 
 
 class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
-    """A model whose ranks send one another messages; a `dualml.backend.Training`.
+    """A model whose ranks exchange messages; a `dualml.backend.Training`.
 
     Args:
-        backend: whose stages they are.
+        backend: backend that computes the stages.
         plan: how the model is split.
-        comm: the communicator of its ranks.
-        recipe: what it is trained with.
-        executor: makes what executes the plan with this rank's stage.
-        stage: what this rank has of the model, where an earlier training made it (`stage_of`).
+        comm: communicator of the model's ranks.
+        recipe: training specification.
+        executor: makes the executor of the plan for this rank's stage.
+        stage: this rank's stage from an earlier training, to be reused; None: make one
+            (`make_stage`).
     """
 
     executor: Executor
@@ -83,14 +84,14 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
 
     @property
     def held(self) -> How:
-        assert isinstance(self.stage, MixedStage)  # see `stage_of`
+        assert isinstance(self.stage, MixedStage)  # checked by `make_stage`
         return self.stage.how
 
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
-        """Make update ``step`` on ``batch``; the lazy losses of this rank's micro-batches, None
-        where it has not the last stage."""
+        """Make update ``step`` on ``batch``; return the lazy losses of this rank's micro-batches,
+        an empty list unless it has the last stage."""
         self.executor.scale = self.scale
         losses = self.executor.run(batch, step)
         if self.scaler is None:
@@ -104,7 +105,7 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
         return losses
 
     def read(self, lazy: Sequence[Any]) -> Array:
-        """Mean losses of the batches, on every rank."""
+        """Return the mean losses of the batches, on every rank."""
         own = np.zeros(len(lazy))
         if (self.executor.tensor == 0 or self.plan.shared) and any(lazy):
             there = [i for i, losses in enumerate(lazy) if losses]
@@ -124,10 +125,11 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
             self.executor.live = self.executor.held = 0
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """Of this rank; its activations are those that were counted last (`count_kept`).
+        """Measure the memory of this rank; activations are those of the last count
+        (`count_saved_bytes`).
 
         Raises:
-            Unsupported: the stages cannot count what they hold.
+            Unsupported: the stages cannot count their bytes.
         """
         if not isinstance(self.stage, Weighable):
             raise Unsupported("the stages of this backend cannot count the bytes they hold")
@@ -142,7 +144,7 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
             losses = self.executor.run(batch, self.now + 1)
         gradients = self.unscaled(self.together(self.executor.reduced()))
         self.stage.zero()
-        self.executor.states()  # the next update begins where this one did
+        self.executor.states()  # drop the states: a trace is not an update
         loss = float(self.read([losses])[0])
         return Trace(*self.look(batch, probe), loss=loss, gradients=gradients)
 
@@ -165,13 +167,14 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
         return batch_digest(*self.given(batch)), activations
 
     def array(self, output: Any) -> Array:
-        """An output on the host; NumPy does not know every type, and float32 has all numbers."""
+        """Copy an output to the host, as float32 if NumPy does not have its type."""
         mixed = self.executor.mixed
         array: Array = self.comm.numpy(output if mixed is None else mixed.widened(output))
         return array
 
     def given(self, batch: Array) -> tuple[Array, Array]:
-        """On every rank, from those that have read them: all ranks call it together."""
+        """Return samples and labels of a batch on every rank, from the ranks that have read them; a
+        collective call."""
         first, last = self.plan.owner(0, 0, 0), self.plan.scorer
         own = {"x": self.x[batch]} if self.comm.rank == first else {}
         own |= {"y": self.y[batch]} if self.comm.rank == last else {}
@@ -179,7 +182,7 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
         return ranks[first]["x"], ranks[last]["y"]
 
     def splits(self) -> dict[str, Sliced]:
-        """Layers whose output stays in slices."""
+        """Return the layers whose outputs stay split, with their split axis."""
         views = [view for rank in range(self.comm.size) for view in self.plan.views(rank)[0]]
         items = [item for view in views for item in view.items]
         segments = [item for item in items if isinstance(item, Segment)]
@@ -188,7 +191,8 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
         return here | {name: split for one in segments for name, split in one.split.items()}
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Loss over ``x``, ``y`` and predictions, from a rank that has the last stage."""
+        """Return the mean loss over ``x``, ``y`` and the predictions, broadcast from a rank of the
+        last stage."""
         filled = np.resize(x, (max(len(x), self.stage.infers), *x.shape[1:]))
         with self.executor.timeline.off():
             logits, _ = self.executor.infer(lambda: self.stage.inputs(filled), len(filled))
@@ -203,7 +207,7 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
     # --- what it holds ----------------------------------------------------------------------------
 
     def together(self, parts: Mapping[str, Array]) -> Arrays:
-        """Whole parameters, of the ``parts`` that every rank has."""
+        """Assemble whole parameters from the shards of all ranks."""
         return whole(share(self.comm, parts), self.pieces, self.shapes)
 
     def weights(self) -> Arrays:
@@ -221,7 +225,7 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
         return own | self.scaling() | self.carried()
 
     def carried(self) -> dict[str, Arrays]:
-        """The states of all streams, on every rank, as a part of `state`."""
+        """Return the carried states of all streams, on every rank, as a part of `state`."""
         if self.hidden is None:
             return {}
         mine = {name for view in self.plan.views(self.comm.rank)[0] for name in self.names(view)}
@@ -232,7 +236,7 @@ class SplitTraining(SplitModel, Weighable, Mixed, Carrying):
         return {**self.hidden.state()}
 
     def names(self, view: StageView) -> list[str]:
-        """The layers of a stage."""
+        """Return the layer names of a stage."""
         return self.plan.stages[view.stage]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
@@ -261,14 +265,14 @@ def stage_of(
     recipe: Recipe,
     comm: Communicator | None = None,
 ) -> Stage:
-    """What a rank has of the model.
+    """Make this rank's part of the model.
 
     Args:
-        comm: of all ranks, which stages on several devices of a process need.
+        comm: communicator of all ranks, needed by stages on several devices of a process.
 
     Raises:
-        Unsupported: this backend trains no parts of models, or none in the recipe's precision or
-            with its recomputation.
+        Unsupported: this backend does not train parts of models, or not in the recipe's precision
+            or with its recomputation.
     """
     segments, first, last = layers_of(plan, rank)
     if plan.engine == "devices":
@@ -294,7 +298,8 @@ def stage_of(
 
 
 def layers_of(plan: SplitPlan, rank: int) -> tuple[list[Segment], bool, bool]:
-    """The segments of a rank; whether it has the model's first stage, and its last."""
+    """Return the segments of a rank, whether it has the model's first stage, and whether it has the
+    last."""
     views = plan.views(rank)[0]
     segments = [item for view in views for item in view.items if isinstance(item, Segment)]
     return segments, views[0].stage == 0, views[-1].stage == len(plan.stages) - 1

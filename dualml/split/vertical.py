@@ -1,4 +1,4 @@
-"""Where to cut a model into stages of consecutive layers."""
+"""Cuts of a model into pipeline stages of consecutive layers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Costs = dict[int, tuple[float, int]]
 
 
 def legal(spec: ModelSpec) -> list[str]:
-    """Layers at which a stage may begin: not the first one, and not inside a residual."""
+    """Return the layers at which a stage may begin: neither the first layer nor inside a residual
+    block."""
     depth, names = spec.depth(), [name for name, _ in spec.layers]
     return [now for before, now in itertools.pairwise(names) if depth[before] == 0]
 
 
 def check(spec: ModelSpec, cut: Sequence[str]) -> None:
-    """Raises `UserError` for layers at which no stage can begin, or that are out of order."""
+    """Raise `UserError` if a stage cannot begin at these layers or they are out of order."""
     names, allowed = [name for name, _ in spec.layers], legal(spec)
     for name in cut:
         if name not in names:
@@ -39,8 +40,8 @@ def check(spec: ModelSpec, cut: Sequence[str]) -> None:
 def weights_of(
     spec: ModelSpec, balance: str, times: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Layer name → what is to be balanced: numbers of parameters, elements of the output that a
-    sample keeps for the backward pass, or seconds."""
+    """Return the cost of each layer that is balanced: number of parameters, elements of the output
+    per sample (saved for the backward pass), or seconds."""
     if balance == "parameters":
         return {
             name: float(sum(map(math.prod, layer.parameters().values())))
@@ -54,11 +55,11 @@ def weights_of(
 
 
 def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list[str]:
-    """The layers at which stages 1, 2, … begin, so that the heaviest stage is as light as it can
-    be; of equal cuts the one with the smallest sum of squares.
+    """Return the layers at which stages 1, 2, … begin, so that the heaviest stage is as light as
+    possible; among equal cuts the one with the smallest sum of squares.
 
     Raises:
-        UserError: more stages than there are places to cut.
+        UserError: more stages than legal cuts allow.
     """
     names, allowed = [name for name, _ in spec.layers], legal(spec)
     if stages - 1 > len(allowed):
@@ -71,8 +72,8 @@ def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list
     total = [0.0, *itertools.accumulate(sums)]
 
     def table(join: Callable[[float, float], float], most: float) -> list[Costs]:
-        """Number of stages → number of blocks in them → the cost, and where the last stage begins,
-        if no stage may be heavier than ``most``."""
+        """Return number of stages → number of blocks in them → (cost, block at which the last stage
+        begins), if no stage may be heavier than ``most``."""
         best: list[Costs] = [{0: (0.0, 0)}]
         for _ in range(stages):
             now: Costs = {}
@@ -97,7 +98,7 @@ def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list
 
 
 def stages_of(spec: ModelSpec, cut: Sequence[str]) -> list[list[str]]:
-    """The names of the layers of each stage."""
+    """Return the layer names of each stage."""
     names = [name for name, _ in spec.layers]
     ends = [0, *(names.index(name) for name in cut), len(names)]
     return [names[a:b] for a, b in itertools.pairwise(ends)]

@@ -1,13 +1,14 @@
-"""Sharding over the ranks of data parallel training: the Zero Redundancy Optimizer.
+"""Sharded data parallel training: the Zero Redundancy Optimizer (ZeRO).
 
-Every rank of plain data parallel training holds all weights, all gradients and all of the
-optimizer's state. Here a rank keeps its N-th part of the state (stage 1), of the gradients, too
-(stage 2), and of the weights, too (stage 3); what it needs of the others' parts comes when it is
-needed and is overwritten afterwards.
+In plain data parallel training every rank holds all weights, gradients and optimizer state. Here a
+rank keeps its N-th part of the optimizer state (stage 1), also of the gradients (stage 2), and also
+of the weights (stage 3); what it needs of the other ranks' parts is gathered when it is needed and
+overwritten afterwards.
 
-A `Unit` is what comes at once: consecutive layers whose parameters fill a bucket. Its parameters
-lie one after the other in a vector whose length N divides; rank r has its r-th part. The rules of
-`dualml.optim` work number by number, so that an optimizer of those parts makes the same update.
+A `Unit` is what is gathered at once: consecutive layers whose parameters fill a bucket. Its
+parameters are stored one after the other in a vector whose length is a multiple of N; rank r has
+the r-th part. The optimizers of `dualml.optim` work element by element, so an optimizer of those
+parts makes the same update.
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", SC20, sections 5 and 7.

@@ -1,4 +1,4 @@
-"""Stage 1 beside a split: replicas of a part of the model share out their optimizer's state."""
+"""ZeRO stage 1 combined with a split model: replicas of a stage shard their optimizer state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dualml.zero.units import Unit
 def executor_of(
     plan: SplitPlan, comm: Communicator, stage: Stage, *, recipe: Recipe, sharding: Sharding
 ) -> Executor:
-    """A rank that has no parameters, or some that no other rank has, is like any other.
+    """Make the executor of a rank; ranks without replicated parameters get a plain `Executor`.
 
     Raises:
-        Unsupported: on all ranks, if this backend cannot do it.
+        Unsupported: on all ranks, if this backend cannot shard its parameters.
     """
     if not isinstance(stage, Shardable):
         raise Unsupported(f"this backend cannot {Shardable.does}")
@@ -36,9 +36,9 @@ def executor_of(
 
 
 class ShardedExecutor(Executor):
-    """An `Executor` whose ranks with the same parameters each update their part of them.
+    """An `Executor` whose ranks with the same parameters each update their own part of them.
 
-    All parameters of a rank are one unit.
+    All parameters of a rank form one unit.
 
     Source: Rajbhandari et al. 2020, "ZeRO", section 5.1, over the replicas of Narayanan et al.
     2021, as Megatron-DeepSpeed combines them.
@@ -48,8 +48,8 @@ class ShardedExecutor(Executor):
         self, plan: SplitPlan, comm: Communicator, stage: Stage, recipe: Recipe, sharding: Sharding
     ) -> None:
         super().__init__(plan, comm, stage)
-        assert isinstance(stage, Shardable)  # see `executor_of`
-        assert self.same is not None  # see `executor_of`
+        assert isinstance(stage, Shardable)  # checked by `make_executor`
+        assert self.same is not None  # checked by `make_executor`
         self.group = self.same
         shapes = {name: piece.local for name, piece in plan.views(comm.rank)[1].items()}
         size = sum(map(math.prod, shapes.values()))
@@ -61,12 +61,13 @@ class ShardedExecutor(Executor):
         self.shard = stage.shard(recipe, [self.moves.own(self.vector)])
 
     def reduce(self) -> None:
+        """Reduce-scatter the gradients among the ranks with the same parameters."""
         with self.timeline.during("reduce", nbytes=self.added(self.comm.nbytes(self.gradient))):
             self.some_summed(self.gradient)
             self.moves.reduce(self.gradient)
 
     def buffers(self) -> int:
-        """They add up where the gradients are."""
+        """Return 0, because the reduction works in place in the gradients."""
         return 0
 
     def own_finite(self) -> bool:
@@ -79,7 +80,7 @@ class ShardedExecutor(Executor):
         self.update_own(step, made, self.scale)
 
     def update_own(self, step: int, made: int, scale: float) -> None:
-        """Of this rank's part, which it then gives to the others."""
+        """Update this rank's part of the parameters and all-gather the updated parts."""
         with self.timeline.during("update"):
             self.shard.update(self.sums, step, made, scale)
         with self.timeline.during("reduce", nbytes=self.comm.nbytes(self.vector)):

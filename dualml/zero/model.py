@@ -1,7 +1,7 @@
-"""A model whose numbers the ranks share out, as a `Training`.
+"""A model with sharded parameters, gradients and optimizer state, as a `Training`.
 
-Weights, gradients and state go in and come out whole, under their canonical names: checkpoints know
-nothing of the ranks. Every rank calls the same methods in the same order.
+Weights, gradients and state go in and come out whole, under their canonical names, so that
+checkpoints do not depend on the ranks. Every rank calls the same methods in the same order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ TOGETHER = "the ranks of a sharded model work on it together: see dualml.zero.pa
 
 
 class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
-    """See `Passes`; updates and looks are made by `dualml.zero.parallel.Zero`."""
+    """A ZeRO model; updates and evaluations are driven by
+    `dualml.zero.parallel.ZeroDataParallel`."""
 
     def __init__(
         self, backend: Backend, recipe: Recipe, comm: Communicator, sharding: Sharding
@@ -46,7 +47,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
 
     @property
     def held(self) -> How:
-        assert isinstance(self.stage, MixedStage)  # see `staged`
+        assert isinstance(self.stage, MixedStage)  # checked by `build_stage`
         return self.stage.how
 
     # --- one update -------------------------------------------------------------------------------
@@ -58,11 +59,13 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         raise Unsupported(TOGETHER)
 
     def gradient(self, part: Array, factor: float) -> Any:
-        """`Passes.run` of the next update, with the scaled loss."""
+        """Compute the gradient of ``factor`` times the scaled loss for the next update; return the
+        lazy loss."""
         return self.run(part, self.now + 1, factor * self.scale)
 
     def update(self, step: int) -> None:
-        """Update ``step`` of this rank's part of the weights, which all ranks make or skip."""
+        """Apply update ``step`` to this rank's part of the weights; all ranks apply or skip it
+        together."""
         scale, made, sums = self.scale, True, self.handed()
         if self.scaler is None:
             self.shard.update(sums, step, step, 1.0)
@@ -74,7 +77,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         self.now = step
 
     def finite(self, sums: Sequence[Tensor]) -> bool:
-        """Whether all numbers of all ranks' gradients are."""
+        """Return whether the gradients of all ranks are finite."""
         own = self.comm.tensor(np.array([self.shard.finite(sums)], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
@@ -87,7 +90,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         return batch_digest(*self.given(batch)), seen
 
     def array(self, output: Tensor) -> Array:
-        """A tensor on the host; NumPy does not know every type, and float32 has all numbers."""
+        """Copy a tensor to the host, as float32 if NumPy does not have its type."""
         if isinstance(self.stage, MixedStage) and self.stage.lower:
             output = self.stage.widened(output)
         array: Array = self.comm.numpy(output)
@@ -97,15 +100,20 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """In stage 3 all ranks evaluate at once."""
+        """Return the mean loss and the predicted classes; in stage 3 all ranks must call this
+        together."""
         filled = np.resize(x, (max(len(x), self.stage.infers), *x.shape[1:]))
         logits, _ = self.infer((self.stage.inputs(filled),))
         return self.stage.score(logits, self.stage.targets(y))
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """`dualml.zero.units.held` in bytes, counted; what is gathered counts as buckets. What
-        chunks keep for the backward pass counts as of the stages of a split, with the samples; it
-        is not seen where a compiled graph computes the loss with its gradients."""
+        """Measure what `dualml.zero.units.estimate_memory` predicts, in bytes; gathered units count
+        as buckets.
+
+        Activations are the bytes saved for the backward pass of a chunk of ``batch``, samples
+        included; None without a batch, or if a compiled graph computes the loss together with its
+        gradients.
+        """
         nbytes, stage = self.comm.nbytes, self.sharding.stage
         gathered = [self.gradients_of] * (stage > 1) + [self.weights_of] * (stage > 2)
         kept = None
@@ -128,46 +136,46 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
     # --- what it holds ----------------------------------------------------------------------------
 
     def named(self, wholes: Iterable[Array]) -> Arrays:
-        """Canonical name → its part of the vectors, one of each unit."""
+        """Return canonical name → array, from one whole vector per unit."""
         parts: Arrays = {}
         for unit, vector in zip(self.units, wholes, strict=True):
             parts |= unit.named(vector)
         return parts
 
     def part(self, vector: Array) -> Array:
-        """This rank's of a whole vector."""
+        """Return this rank's part of a whole vector."""
         return np.split(vector, self.comm.size)[self.comm.rank]
 
     def gradients(self) -> Arrays:
-        """The sum over the ranks, as the optimizers get it."""
+        """Return the gradients summed over the ranks, as the optimizer receives them."""
         return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.handed())
 
     def own_gradients(self) -> Arrays:
-        """What this rank adds to the sum; of stage 1, before it is made."""
+        """Return this rank's contribution to the gradient sum; in stage 1, before the reduction."""
         return self.named(map(self.array, self.gradients_of))
 
     def weights(self) -> Arrays:
-        """The float32 ones, which the ranks put together where none has all of them."""
+        """Return the whole float32 weights, gathered from the ranks if no rank has all of them."""
         if self.sharding.stage == 3 or self.sharding.lower:
             parts = map(self.own_part, range(len(self.units)))
             return self.named(map(self.moves.whole, parts))
         return self.named(map(self.comm.numpy, self.weights_of))
 
     def own_copies(self) -> Arrays:
-        """Copy what this rank holds without asking the others: the whole weights, in stage 3 its
-        part of each unit's, under keys of its own."""
+        """Return what this rank holds without communication: the whole weights, in stage 3 its part
+        of each unit's weights under keys that name unit and rank."""
         if self.sharding.stage < 3:
             return self.named(map(self.array, self.weights_of))
         rank = self.comm.rank
         return {f"unit {i} of rank {rank}": self.own_part(i) for i in range(len(self.units))}
 
     def own_part(self, number: int) -> Array:
-        """A copy of this rank's part of the float32 weights of a unit."""
+        """Return a copy of this rank's part of the float32 weights of a unit."""
         part: Array = self.comm.numpy(self.masters[number])
         return part
 
     def put_own(self, number: int, part: Array) -> None:
-        """Replace it."""
+        """Replace this rank's part of the float32 weights of a unit."""
         self.flat.put(self.masters[number], part)
 
     def state(self) -> dict[str, Arrays]:
@@ -185,7 +193,7 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         self.now = step
 
     def put(self, weights: Mapping[str, Array]) -> None:
-        """Replace the weights, which are whole."""
+        """Replace the weights by whole arrays."""
         self.there.clear()
         for number, unit in enumerate(self.units):
             whole = unit.vector(weights, self.backend.dtype)

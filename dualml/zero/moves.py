@@ -1,4 +1,5 @@
-"""How gradients come together and weights go out: a rule over the communicator."""
+"""Collectives of ZeRO: reduce-scatter of gradients and all-gather of weights over a
+communicator."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Tensor = Any
 
 @cache
 def scattering(n: int) -> Schedule:
-    """A reduce-scatter around the ring: in the end rank r has the sum of chunk r.
+    """Return the ring reduce-scatter schedule: at the end rank r has the sum of chunk r.
 
     >>> print(scattering(3).grid())
     rank 0 | 2→1+  1→1+
@@ -38,7 +39,7 @@ def scattering(n: int) -> Schedule:
 
 @cache
 def gathering(n: int) -> Schedule:
-    """An all-gather around the ring: in the end every rank has chunk r of rank r.
+    """Return the ring all-gather schedule: at the end every rank has chunk r of rank r.
 
     >>> print(gathering(3).grid())
     rank 0 | 0→1=  2→1=
@@ -50,8 +51,8 @@ def gathering(n: int) -> Schedule:
 
 @cache
 def broadcasting(n: int) -> Schedule:
-    """Every rank broadcasts its chunk, one after the other: each sends and receives as much as in
-    an all-gather, but all in one step."""
+    """Return the schedule in which the ranks broadcast their chunks one after the other. Each rank
+    sends and receives as much as in an all-gather, but every broadcast is one step."""
     steps = (
         tuple(Transfer(root, rank, root, root, "put") for rank in range(n) if rank != root)
         for root in range(n)
@@ -61,21 +62,23 @@ def broadcasting(n: int) -> Schedule:
 
 @cache
 def adding(n: int) -> Schedule:
-    """An all-reduce around the ring."""
+    """Return the ring all-reduce schedule."""
     return Ring().schedule(n)
 
 
 class Moves:
-    """The collectives of one group; vectors have a length that its size divides.
+    """The collectives of one group of ranks; the group size must divide the length of every vector.
 
-    With `Sharding.overlap` a thread carries out what is begun, one after the other: all ranks
-    begin the same in the same order, and nobody else uses the communicator until that is waited
-    for. Kernels of frameworks let other threads run meanwhile.
+    With `Sharding.overlap`, a thread runs the collectives that were started, one after the other:
+    all ranks start the same collectives in the same order, and nobody else uses the communicator
+    before they are waited for. Framework kernels let other threads run meanwhile.
 
     Attributes:
-        seconds: that whoever asked for them could do nothing else.
-        late: told of the schedule and the bytes of each collective that the framework makes, whose
-            messages nobody can hold up one by one.
+        seconds: time that the calling thread spent waiting for collectives.
+        delay_hook: called with the schedule and the bytes of each collective of the framework,
+            whose messages cannot be delayed one by one.
+        reduce_schedule, gather_schedule: schedules of the gradient sum and of the weights.
+        main_thread: identifier of the thread whose waiting time is counted.
     """
 
     def __init__(self, comm: Communicator, sharding: Sharding) -> None:
@@ -91,18 +94,18 @@ class Moves:
         )
 
     def own(self, vector: Tensor) -> Tensor:
-        """This rank's part of a vector; a view of it."""
+        """Return this rank's part of a vector, as a view."""
         part = len(vector) // self.comm.size
         return self.comm.slice(vector, self.comm.rank * part, (self.comm.rank + 1) * part)
 
     def reduce(self, vector: Tensor) -> Tensor:
-        """This rank's part of the sum of all ranks' vectors, in its place, and all that is right of
-        the vector afterwards."""
+        """Reduce-scatter a vector in place and return this rank's part of the sum; the rest of the
+        vector is undefined afterwards."""
         comm = self.comm
         with self.timed(self.sums, vector):
             if not self.sharding.native:
                 own = self.own(execute(self.sums, comm, vector))
-                comm.forget_scratch()  # a part of each unit, beside what the ranks share out
+                comm.forget_scratch()  # scratch memory as large as a part of each unit
                 return own
             if self.sharding.reduce == "all_reduce":
                 return self.own(self.put(vector, 0, comm.all_reduce(vector)))
@@ -110,7 +113,7 @@ class Moves:
             return self.own(self.put(vector, part, comm.reduce_scatter(vector)))
 
     def gather(self, vector: Tensor) -> None:
-        """Every rank's own part of the vector, on every rank."""
+        """All-gather the ranks' parts into the vector."""
         comm, part = self.comm, len(vector) // self.comm.size
         with self.timed(self.weights, vector):
             if not self.sharding.native:
@@ -124,21 +127,24 @@ class Moves:
                     self.put(vector, rank * part, came)
 
     def begin(self, work: Callable[..., object], *arguments: Any) -> Pending:
-        """``work``, done by now or, with overlap, by the time it is waited for."""
+        """Start ``work`` and return a handle. Without overlap the work is complete on return."""
         if self.thread is None:
             return Done(work(*arguments))
         return Begun(self, self.thread.submit(work, *arguments))
 
     def whole(self, part: NDArray[Any]) -> NDArray[Any]:
-        """All ranks' parts of a vector, one after the other, on the host."""
+        """All-gather a part and return the whole vector on the host."""
         parts = self.comm.all_gather(self.comm.tensor(part))
         return np.concatenate([self.comm.numpy(each) for each in parts])
 
     def put(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
+        """Write a value into a vector from index ``start`` on."""
         return self.comm.write(vector, start, value, "put")
 
     @contextmanager
     def timed(self, schedule: Schedule, vector: Tensor) -> Iterator[None]:
+        """Add the time of the context to `seconds`, and call the delay hook for collectives of the
+        framework."""
         begin = time.perf_counter()
         if self.sharding.native:
             self.late(schedule, self.comm.nbytes(vector))
@@ -148,7 +154,7 @@ class Moves:
 
 
 class Begun:
-    """A `Pending` whose collectives another thread carries out."""
+    """Handle of collectives that another thread runs; a `Pending`."""
 
     def __init__(self, moves: Moves, future: Future[Any]) -> None:
         self.moves, self.future = moves, future
@@ -164,7 +170,7 @@ class Begun:
 
 
 def check_overlap(comm: Communicator) -> None:
-    """Raises `Unsupported`, on all ranks, where a collective cannot go on beside a computation."""
+    """Raise `Unsupported`, on all ranks, if a collective cannot overlap with computation."""
     how = comm.how("asynchronous")
     if how.kind != "native":
         raise Unsupported(f"overlap of {comm.backend}'s ranks: {how.detail}")

@@ -1,4 +1,4 @@
-"""Data parallel training of a model whose numbers the ranks share out."""
+"""Data parallel training of a model with sharded parameters, gradients and optimizer state."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from dualml.zero.model import ShardedModel
 
 
 class Zero(DataParallel):
-    """The update of plain data parallel training, of which each rank makes its part.
+    """ZeRO data parallel training: the update of plain data parallel training, of which each rank
+    makes its part.
 
-    Stage 1 computes the whole gradient, then adds it up so that each rank gets its part; stages 2
-    and 3 add up each unit's as soon as it is there, of every chunk of a batch. Each rank updates
-    its part of the weights and gives it to the others: at once in stages 1 and 2, in stage 3
-    whenever they compute with it.
+    Stage 1 computes the whole gradient, then reduce-scatters it; stages 2 and 3 reduce-scatter each
+    unit's gradient as soon as it is computed, for every chunk of a batch. Each rank updates its
+    part of the weights. The parts are all-gathered after the update in stages 1 and 2, and before
+    every use in stage 3.
 
     Source: Rajbhandari et al. 2020, "ZeRO", section 5.
     """
@@ -41,17 +42,17 @@ class Zero(DataParallel):
         slow: Slow | None = None,
         seed: int = 0,
     ) -> None:
-        pieces: Any = None  # the model itself takes an update apart
+        pieces: Any = None  # the model splits an update into units itself
         super().__init__(backend, training, pieces, comm, settings, slow, seed)
         training.moves.late = self.late
         self.together = training.sharding.stage == 3
 
     def strategy_of(self, settings: Aggregation) -> Strategy:
-        """Whose halves the collectives are."""
+        """Return the all-reduce strategy whose reduce-scatter and all-gather halves ZeRO uses."""
         return ReduceScatterAllGather() if self.training.sharding.native else Ring()
 
     def late(self, schedule: Schedule, nbytes: int) -> None:
-        """Of a slow node, in a collective that the framework makes."""
+        """Sleep for the delay of a simulated slow node in a collective of the framework."""
         if self.slow is not None:
             pause(self.slow.schedule_delay(schedule, self.comm.rank, nbytes, self.now))
 
@@ -62,7 +63,8 @@ class Zero(DataParallel):
         return super().deal(batch)
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """What a rank waits and transfers while it computes or updates counts as aggregation."""
+        """Make update ``step``; waiting and transfers during computation or update count as
+        aggregation time."""
         self.now, moves = step, self.training.moves
         self.training.now = step - 1
         part, share, factor = self.deal(batch)
@@ -93,7 +95,8 @@ class Zero(DataParallel):
         return Trace(*self.look(batch, probe), 0.0, gradients)
 
     def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """In stages 2 and 3 no rank ever has it whole."""
+        """Return this rank's gradient before the reduction; empty in stages 2 and 3, where no rank
+        has it whole."""
         if self.training.sharding.stage > 1:
             return {}
         part, _, factor = self.deal(batch)

@@ -1,4 +1,4 @@
-"""Forward and backward passes of a model whose numbers the ranks share out, as one of them."""
+"""Forward and backward passes of a model with sharded parameters, as one of its ranks."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ NOTHING = np.zeros(0, np.int64)
 
 
 class Passes:
-    """This rank's part of a model, and the whole of it unit by unit.
+    """One rank's shard of a model, with passes that gather the whole model unit by unit.
 
-    In stage 1 the model is one segment: frameworks that compile it compile the whole. In stages 2
-    and 3 every unit is one.
+    In stage 1 the model is one segment, so that frameworks that compile it compile the whole. In
+    stages 2 and 3 every unit is a segment.
 
     Attributes:
-        weights_of, gradients_of: the vector of each unit; of stage 3, and of stages 2 and 3, there
-            are only as many of them at a time as there are `Sharding.rooms`.
-        own: this rank's part of the weights of each unit.
-        sums: this rank's part of the gradient of each unit, added up over ranks and chunks; of
-            stage 1 parts of ``gradients_of``.
-        masters: this rank's part of the float32 weights; where nothing is held in a lower type,
-            ``own``.
-        rounds: chunks that the rank with most samples makes of its part of the batch: as often all
-            ranks meet in stages 2 and 3.
-        there: of stage 3, room → the unit whose weights it holds, or will hold once ``coming`` is
-            waited for; what is there is not fetched again until the weights change.
-        adding: room → the unfinished sum of the gradient in it.
+        unit_weights, unit_gradients: the full vector of each unit; with stage 3 (weights) and
+            stages 2 and 3 (gradients), the vectors share `Sharding.buffer_slots` buffers.
+        weight_shards: this rank's part of the weights of each unit.
+        gradient_shards: this rank's part of the gradient of each unit, summed over ranks and
+            chunks; in stage 1 views of ``unit_gradients``.
+        master_weights: this rank's part of the float32 weights; the same as ``weight_shards``
+            unless weights are held in low precision.
+        micro_steps: number of chunks on the rank with most samples; all ranks communicate that
+            often in stages 2 and 3.
+        resident: in stage 3, slot → the unit whose weights are in it, or will be after
+            ``pending_gathers``; a resident unit is not gathered again until the weights change.
+        pending_gathers: slot → unfinished all-gather.
+        pending_reductions: slot → unfinished reduce-scatter of the gradient in it.
     """
 
     def __init__(
@@ -78,19 +79,20 @@ class Passes:
         self.shard = self.optimizer()
 
     def own_weights(self) -> list[Tensor]:
-        """Where this rank's part of the weights of each unit is."""
+        """Return this rank's part of the weights of each unit: a view, in stage 3 a copy."""
         own = [self.moves.own(vector) for vector in self.weights_of]
         return [self.comm.copy(part) for part in own] if self.sharding.stage == 3 else own
 
     def optimizer(self) -> Shard:
-        """Of this rank's part of all units."""
+        """Make the optimizer of this rank's part of all units."""
         return self.flat.shard(self.recipe, self.masters)
 
     def staged(self) -> tuple[Stage, Shardable]:
-        """The model as the backend computes it, and as the place of its numbers.
+        """Make the backend's stage of the whole model and return it as a `Stage` and as its flat
+        parameter storage.
 
         Raises:
-            Unsupported: this backend trains no parts of models, or not so.
+            Unsupported: this backend does not train parts of models, or lacks a needed capability.
         """
         staging = self.backend.ability(Staging)
         stage = staging.stage(self.segments, self.recipe, first=True, last=True)
@@ -103,10 +105,10 @@ class Passes:
         return stage, stage
 
     def run(self, part: Array, step: int, factor: float) -> Any:
-        """The lazy loss of this rank's part of a batch, None where it has none; ``factor`` times
-        its gradient is in ``gradients_of``, or in stages 2 and 3 added up over the ranks in
-        ``sums``."""
-        self.there.clear()  # of a skipped update, or a look: what an update sends is a closed form
+        """Compute ``factor`` times the gradient of this rank's part of a batch. It is left in
+        ``unit_gradients`` or, in stages 2 and 3, summed over the ranks in ``gradient_shards``.
+        Return the lazy loss, None if the part is empty."""
+        self.there.clear()  # left by a skipped update or an evaluation; keeps volumes predictable
         if self.sharding.stage == 1:
             for vector in self.gradients_of:
                 self.flat.wipe(vector)
@@ -121,8 +123,8 @@ class Passes:
         return self.stage.lazy(losses) if losses else None
 
     def round(self, piece: Array, step: int, factor: float, first: bool) -> Any:
-        """Forward and backward of one chunk; its lazy loss. Of an empty one this rank only hands on
-        what the others need."""
+        """Run forward and backward passes of one chunk and return its lazy loss. With an empty
+        chunk, the rank only takes part in the collectives."""
         loss = self.forward(piece, step)
         flow: Any = None
         for number in reversed(range(len(self.segments))):
@@ -141,21 +143,26 @@ class Passes:
         return loss
 
     def add_up(self, number: int, then: str) -> None:
-        """This rank's part of the sum of a unit's gradient over the ranks, to ``sums``."""
+        """Reduce-scatter a unit's gradient and write or add this rank's part to
+        ``gradient_shards``."""
         part = self.moves.reduce(self.gradients_of[number])
         self.comm.write(self.sums[number], 0, part, then)
         self.round_sum(self.sums[number])
 
     def settle(self, room: int) -> None:
-        """Wait until the gradient in this room is added up."""
+        """Wait for the pending reduce-scatter in a buffer slot."""
         if room in self.adding:
             self.adding.pop(room).wait()
 
     def forward(self, piece: Array, step: int, fetch: bool = True) -> Any:
-        """The lazy loss of a chunk, None where it comes with the backward pass.
+        """Run the forward pass of a chunk; return its lazy loss, None if it comes with the backward
+        pass.
 
         Args:
-            fetch: whether units come from the other ranks; else with whatever numbers there are.
+            piece: sample indices of the chunk.
+            step: number of the update, from which dropout masks are drawn.
+            fetch: whether the units are gathered from the other ranks; otherwise their current
+                content is used.
         """
         there, last = len(piece) > 0, len(self.segments) - 1
         drawn = masks(self.recipe.spec, self.recipe.seed, step, piece) if there else {}
@@ -171,10 +178,11 @@ class Passes:
         return None
 
     def fetch(self, number: int, then: int = -1) -> None:
-        """The weights of a unit, from all ranks' parts; nothing where they are there.
+        """Wait until the weights of a unit are gathered; resident units are not gathered again.
 
         Args:
-            then: the unit that will be asked for next, which with overlap is on its way meanwhile.
+            number: the unit.
+            next_unit: the unit that is needed next; with overlap its gather starts now.
         """
         self.ask_for(number)
         if number % self.sharding.rooms in self.coming:
@@ -183,19 +191,22 @@ class Passes:
             self.ask_for(then)
 
     def ask_for(self, number: int) -> None:
-        """Begin to fetch, into a room that nobody computes with."""
+        """Start gathering a unit into a buffer slot that is not in use, unless the unit is
+        resident."""
         room = number % self.sharding.rooms
         if self.sharding.stage == 3 and self.there.get(room) != number:
             self.there[room] = number
             self.coming[room] = self.moves.begin(self.gather, number)
 
     def gather(self, number: int) -> None:
+        """All-gather the weights of a unit into its vector."""
         vector = self.weights_of[number]
         self.comm.write(self.moves.own(vector), 0, self.own[number], "put")
         self.moves.gather(vector)
 
     def combine(self) -> None:
-        """Add up the gradients over the ranks, where that has not been done unit by unit."""
+        """Reduce-scatter the gradients over the ranks, if that was not done unit by unit (stage
+        1)."""
         if self.sharding.stage == 1:
             for vector in self.gradients_of:
                 self.round_sum(self.moves.reduce(vector))
@@ -204,23 +215,24 @@ class Passes:
 
     @property
     def lowered(self) -> MixedStage:
-        """The stage, where whole weights and gradients are held in a lower type."""
-        assert isinstance(self.stage, MixedStage)  # see `staged`
+        """The stage as one that computes in mixed precision."""
+        assert isinstance(self.stage, MixedStage)  # checked by `build_stage`
         return self.stage
 
     def round_sum(self, part: Tensor) -> None:
-        """A sum in the type that it is held in: the referee holds float64, rounded."""
+        """Round a sum to the type in which it is held; the reference holds rounded values in
+        float64."""
         if self.sharding.lower:
             self.comm.write(part, 0, self.lowered.rounded(part), "put")
 
     def handed(self) -> list[Tensor]:
-        """``sums`` as the optimizer takes them."""
+        """Return ``gradient_shards`` in the type that the optimizer takes."""
         if not self.sharding.lower:
             return self.sums
         return [self.lowered.widened(part) for part in self.sums]
 
     def lower_weights(self) -> None:
-        """This rank's part of the weights, from the float32 ones."""
+        """Cast the float32 master weights to this rank's low-precision weights."""
         if self.sharding.lower:
             for part, master in zip(self.own, self.masters, strict=True):
                 self.comm.write(part, 0, self.lowered.rounded(master), "put")
@@ -228,14 +240,15 @@ class Passes:
     # ----------------------------------------------------------------------------------------------
 
     def spread(self) -> None:
-        """Give this rank's part of the weights to all, unless they fetch it when they need it."""
+        """All-gather the updated weights, except in stage 3, where units are gathered when they are
+        needed."""
         self.there.clear()
         if self.sharding.stage < 3:
             for vector in self.weights_of:
                 self.moves.gather(vector)
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Logits, and the output of every layer, in evaluation mode."""
+        """Evaluate the model; return the logits and the output of every layer."""
         outputs: dict[str, Tensor] = {}
         for number, segment in enumerate(self.segments):
             self.fetch(number)

@@ -1,4 +1,4 @@
-"""What of a model is shared out, and how, as an arm asks for it."""
+"""Settings of sharded training (ZeRO), as an arm requests them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 
 from dualml.aggregation.buckets import BUCKET_BYTES
 
-#: What is shared out: the optimizer's state, gradients, too, and weights, too.
+#: ZeRO stages: shard the optimizer state; also the gradients; also the weights.
 STAGES = (1, 2, 3)
-#: How gradients come together and weights go out: each rank gets the sum of its part, and gives its
-#: part to all (the halves of an all-reduce); or every rank gets the whole sum, and each broadcasts.
+#: Ways to reduce gradients and distribute weights: reduce-scatter, then all-gather (the halves of
+#: an all-reduce); or all-reduce, after which each rank broadcasts its updated part.
 WAYS = ("reduce_scatter", "all_reduce")
-#: The strategy of an arm that leaves the collectives to the framework; with any other that fits
-#: they are made of messages around a ring.
+#: Strategy of an arm that uses the collectives of the framework; with the other strategies they are
+#: composed of messages around a ring.
 NATIVE = "reduce_scatter_all_gather"
-#: Strategies of an arm that fit.
+#: Strategies of an arm that ZeRO supports.
 STRATEGIES = ("all_reduce", "ring", NATIVE)
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """How a trial shares out what it holds.
+    """The sharded parts of the training state, and the way they are sharded.
 
     Attributes:
-        stage: 1 the optimizer's state, 2 and gradients, 3 and weights.
+        stage: 1: optimizer state; 2: also gradients; 3: also weights.
         reduce: one of `WAYS`.
-        bucket_bytes: of a unit, as `dualml.zero.units.units_of` takes it; 0: every layer with
-            parameters is one.
+        bucket_bytes: bytes of a unit, see `dualml.zero.units.units_of`; 0: every layer with
+            parameters is a unit.
         native: whether the framework's own collectives are used.
-        overlap: whether the ranks gather a unit while they compute the one before it, and add up
-            the gradient of one while they compute the next; stages 2 and 3.
-        lower: whether whole weights and gradients are held, and sent, in the lower type of the
-            precision; the float32 weights are a part of the state.
+        overlap: whether ranks gather a unit while they compute the previous one, and reduce the
+            gradient of a unit while they compute the next one; stages 2 and 3.
+        lower: whether whole weights and gradients are held and sent in low precision; the float32
+            weights are then part of the optimizer state.
     """
 
     stage: int
@@ -43,5 +43,5 @@ class Sharding:
 
     @property
     def rooms(self) -> int:
-        """How many units are there at a time, of stages that do not keep all of them."""
+        """Number of buffers that units use in turn, in stages that do not keep all units."""
         return 2 if self.overlap else 1

@@ -1,4 +1,5 @@
-"""Units of a model, padded so that the ranks divide them; what is held and moved in closed form."""
+"""Units of a model, padded to a multiple of the number of ranks; memory and communication volume in
+closed form."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from dualml.zero.settings import Sharding
 
 @dataclass(frozen=True)
 class Unit:
-    """Consecutive layers whose parameters lie in one vector.
+    """Consecutive layers whose parameters are stored in one vector.
 
     Attributes:
-        layers: which of the model's.
+        layers: slice of the model's layers.
         shapes: canonical name → shape of their parameters, in order.
-        length: elements of the vector: so many that the ranks divide it.
+        length: elements of the vector, padded to a multiple of the number of ranks.
     """
 
     layers: slice
@@ -36,40 +37,42 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Elements of the parameters, without padding."""
+        """Number of parameters, without padding."""
         return sum(map(math.prod, self.shapes.values()))
 
     def named(self, vector: Array) -> Arrays:
-        """Canonical name → copy of its part of the vector."""
+        """Return canonical name → copy of its part of a vector."""
         return {
             name: vector[start:stop].reshape(self.shapes[name]).copy()
             for name, (start, stop) in spans(list(self.shapes), self.shapes).items()
         }
 
     def vector(self, named: Mapping[str, Array], dtype: Any) -> Array:
-        """The vector, padded, of type ``dtype``, of ``named`` arrays among which are those of the
-        unit."""
+        """Return the padded vector of type ``dtype`` from arrays that include those of the unit."""
         vector = np.zeros(self.length, dtype)
         for name, (start, stop) in spans(list(self.shapes), self.shapes).items():
             vector[start:stop] = np.ravel(named[name])
         return vector
 
 
-#: In so many units a model falls, or nearly, where nobody says how much makes one.
+#: Approximate default number of units of a model.
 UNITS = 8
 
 
 def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
-    """The units of a model for ``n`` ranks: layers in buckets, each layer whole in one of them.
-    Those without parameters go with the layer before them, but a branch with what it surrounds.
-    What several layers share is in the unit of the one that it is named after.
+    """Group the layers of a model into units for ``n`` ranks; every layer is in exactly one unit.
+
+    Layers without parameters belong to the unit of the layer before them, except that a branch
+    belongs to the unit of the layers that it encloses. Parameters that several layers share are in
+    the unit of the layer that they are named after.
 
     Args:
         spec: the model.
-        bucket_bytes: bytes of a unit, as `dualml.aggregation.buckets.layout` takes them; None: an
-            eighth of the model, but no more than a bucket of plain data parallel training; what
-            lies between a branch and its merge, which may be computed again, stays whole, and so
-            does a model that has to stay `together`.
+        bucket_bytes: bytes of a unit, see `dualml.aggregation.buckets.bucket_layout`; None: an
+            eighth of the model, but at most a bucket of plain data parallel training. With None,
+            the layers between a branch and its merge, which may be recomputed, stay together, and
+            so does a model that cannot be split into units (`unsplittable_reason`).
+        n: number of ranks.
 
     Example:
         >>> from dualml.model import model
@@ -111,7 +114,7 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
 
 
 def together(spec: ModelSpec, units: Sequence[Unit]) -> str:
-    """What forbids to compute the units one by one, in words; empty if nothing does."""
+    """Return why units cannot be computed separately, or an empty string."""
     if shared := shared_across(spec, units):
         return f"{shared[1]} and {shared[0]}, which share parameters"
     if spec.padded and len(units) > 1:
@@ -120,7 +123,8 @@ def together(spec: ModelSpec, units: Sequence[Unit]) -> str:
 
 
 def shared_across(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:
-    """A layer, and the one in another unit whose parameters it shares; None if there is none."""
+    """Return a layer and the layer of another unit whose parameters it shares; None if there is
+    none."""
     unit = {name: number for number, one in enumerate(units) for name, _ in spec.layers[one.layers]}
     for name, layer in spec.layers:
         if unit[layer.holder(name)] != unit[name]:
@@ -129,10 +133,10 @@ def shared_across(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | N
 
 
 def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Segment]:
-    """The model in these parts, for one rank.
+    """Return the model as one segment per slice of its layers, for one rank.
 
     Args:
-        lower: whether it is trained in a lower precision.
+        lower: whether it is trained in mixed precision.
     """
     depths, segments = {-1: 1}, list[Segment]()
     stack: Stack = (False,)
@@ -149,14 +153,14 @@ def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Seg
 
 @dataclass(frozen=True)
 class Held:
-    """Of one rank, elements.
+    """Memory of one rank, in elements.
 
     Attributes:
-        weights, gradients, state: kept from update to update; the state with the float32 weights
-            where ``weights`` and ``gradients`` are of a lower type.
-        gathered: of the largest unit, what is there for a moment: its whole gradient, before the
-            ranks have added it up, and in stage 3 its whole weights. With overlap of two units, the
-            largest of those that lie in either of two rooms.
+        weights, gradients, state: kept from update to update; the state includes the float32
+            weights if ``weights`` and ``gradients`` are in low precision.
+        gathered: temporary buffers of the largest unit: its whole gradient before the reduction,
+            and in stage 3 its whole weights. With overlap, two buffer slots, each as large as the
+            largest unit that uses it.
     """
 
     weights: int
@@ -168,14 +172,16 @@ class Held:
 def held(
     units: Sequence[Unit], n: int, stage: int, slots: int, rooms: int = 1, lower: bool = False
 ) -> Held:
-    """With Ψ elements in all units, padding included, and k slots of the optimizer: Ψ + Ψ + kΨ/N in
-    stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.
+    """Return the memory of one rank in closed form.
+
+    With Ψ elements in all units, padding included, and k elements of optimizer state per parameter:
+    Ψ + Ψ + kΨ/N in stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.
 
     Args:
-        lower: as `Sharding.lower`; the state is (1 + k)Ψ/N then.
+        lower: as `Sharding.lower`; the state is then (1 + k)Ψ/N.
 
-    Source: Rajbhandari et al. 2020, section 5; with k = 2 and numbers of 4 bytes 8Ψ + 8Ψ/N,
-    4Ψ + 12Ψ/N and 16Ψ/N; with weights and gradients of 2 bytes 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N.
+    Source: Rajbhandari et al. 2020, section 5; with k = 2 and numbers of 4 bytes 8Ψ + 8Ψ/N, 4Ψ +
+    12Ψ/N and 16Ψ/N; with weights and gradients of 2 bytes 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N.
     """
     whole = sum(unit.length for unit in units)
     most = sum(largest([unit.length for unit in units], rooms))
@@ -189,14 +195,14 @@ def held(
 
 
 def moved(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) -> int:
-    """Elements that each rank sends in an update, and receives, in collectives around a ring.
+    """Return the elements that each rank sends (and receives) in an update, with ring collectives.
 
-    Once (N − 1)/N · Ψ for the sum of the gradients, in stages 2 and 3 for that of every chunk;
-    once for the weights after the update, in stage 3 twice for those of every chunk: before its
-    forward and before its backward pass. Not again what is there: a backward pass begins with the
-    units that the forward pass ended with, and the next chunk's forward pass with those that the
-    backward pass ended with; one unit, with overlap two. An all-reduce in place of a reduce-scatter
-    moves twice as much; broadcasts by all ranks move what an all-gather moves.
+    The gradient sum costs (N − 1)/N · Ψ once, in stages 2 and 3 once per chunk. The weights cost
+    the same once after the update; in stage 3 twice per chunk, before the forward and before the
+    backward pass. Resident units are not gathered again: a backward pass begins with the units that
+    the forward pass ended with, and the next chunk's forward pass with those that the backward pass
+    ended with (one unit, with overlap two). An all-reduce instead of a reduce-scatter doubles the
+    cost of the sum; broadcasts by all ranks cost the same as an all-gather.
 
     Source: Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ and 3Ψ for many ranks.
     """

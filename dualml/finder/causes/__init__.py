@@ -1,7 +1,7 @@
-"""What could be behind a difference: for each phase a file of guesses.
+"""Hypotheses about the cause of a difference, with one module per phase.
 
-A guess is an altered referee: it says what the tensors would be if this were the cause. Its score
-is the share of the difference that it takes away, so nothing is guessed from names.
+A hypothesis is a modified reference: it predicts what the tensors would be if this were the cause.
+Its score is the share of the difference that it explains, so names are never used as evidence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong with a gradient that ranks made together, each rank's own being right."""
+"""Hypotheses about an aggregated gradient, when each rank's own gradient is correct."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dualml.finder.causes.base import (
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
+    """Yield the hypotheses about the aggregation."""
     size = suspect.ranks
     for factor in (float(size), 1 / size):
         cause = "sum-not-mean" if factor > 1 else "averaged-twice"
@@ -37,12 +38,12 @@ def guesses(suspect: Suspect) -> Iterator[Guess]:
 
 
 def own_gradients(suspect: Suspect, step: int) -> list[Arrays]:
-    """The gradient of each rank before they are added up."""
+    """Return the gradient of each rank before the aggregation."""
     return [suspect.referee(step, rank, "gradient") for rank in range(suspect.ranks)]
 
 
 def unsynchronised(suspect: Suspect) -> Iterator[Guess]:
-    """Ranks that go on with their own gradient, scaled for the sum or not."""
+    """Hypothesis: ranks continue with their own gradient, scaled for the sum or not."""
     for for_sum in (True, False):
 
         def predict(step: int, rank: int, for_sum: bool = for_sum) -> Arrays:
@@ -53,7 +54,7 @@ def unsynchronised(suspect: Suspect) -> Iterator[Guess]:
 
 
 def by_rank(suspect: Suspect) -> Iterator[Guess]:
-    """How much every rank's gradient counts: those that fit best."""
+    """Hypothesis: the ranks' gradients are summed with other weights, which are fitted."""
     fitted = {}
     for step, rank in suspect.looks:
         seen, parts = suspect.seen(step, rank), own_gradients(suspect, step)
@@ -79,7 +80,8 @@ def by_rank(suspect: Suspect) -> Iterator[Guess]:
 
 
 def sent_narrow(suspect: Suspect) -> Iterator[Guess]:
-    """Every rank's gradient in half precision, and so their sum, or not."""
+    """Hypothesis: every rank sends its gradient in half precision; the sum is also rounded, or
+    not."""
 
     def predict(step: int, rank: int, kind: str, again: bool) -> Arrays:
         parts = own_gradients(suspect, step)
@@ -92,7 +94,7 @@ def sent_narrow(suspect: Suspect) -> Iterator[Guess]:
 
 
 def of_parameters(suspect: Suspect) -> Iterator[Guess]:
-    """Some tensors that no rank sent."""
+    """Hypothesis: some tensors are not aggregated."""
     step, rank = suspect.looks[0]
     alone, whole, off = suspect.referee(step, rank, "gradient"), suspect.right(step, rank), []
     for name, seen in suspect.seen(step, rank).items():

@@ -1,4 +1,4 @@
-"""A guess, how well it explains what was recorded, and common ways in which numbers go wrong."""
+"""Hypotheses, their scores, and common numerical errors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from numpy.typing import NDArray
 from dualml.finder.scene import Scene
 
 Arrays = Mapping[str, NDArray[Any]]
-#: (update, rank) → tensors of the phase as they would be.
+#: (update, rank) → predicted tensors of the phase.
 Predict = Callable[[int, int], Arrays]
 TINY = 1e-300
-#: (‖a − b‖ / ‖b‖)² from which on a tensor is another one.
+#: (‖a − b‖ / ‖b‖)² above which a tensor counts as changed.
 DISTURBED = 1e-8
 HALVES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """The tensors that a guess has to explain.
+    """The deviating tensors that a hypothesis has to explain.
 
     Attributes:
-        looks: (update, rank) that are out of the rule in this phase, and in none before it.
-        clean: (update, rank) that are within it: what a guess should leave as they are.
-        tensor: the first one that is.
+        scene: the replays.
+        backend, phase: backend and phase that deviate.
+        tensor: the first deviating tensor.
+        violations: (update, rank) pairs that deviate in this phase and in none before it.
+        clean: (update, rank) pairs that do not deviate, which a hypothesis should leave unchanged.
     """
 
     scene: Scene
@@ -39,17 +41,20 @@ class Suspect:
     clean: Sequence[tuple[int, int]] = ()
 
     def seen(self, step: int, rank: int) -> dict[str, NDArray[Any]]:
+        """Return the recorded tensors of the phase."""
         return tensors(self.scene.sides[self.backend].ranks[rank], step, self.phase)
 
     def right(self, step: int, rank: int) -> dict[str, NDArray[Any]]:
+        """Return the expected tensors of the phase."""
         return {name: self.scene.right(self.backend, rank, f"{step}/{self.phase}/{name}")
                 for name in self.referee(step, rank, self.phase)}  # fmt: skip
 
     def referee(self, step: int, rank: int, phase: str) -> dict[str, NDArray[Any]]:
+        """Return the tensors of a phase in the reference."""
         return tensors(self.scene.referee.ranks[rank], step, phase)
 
     def pairs(self) -> Iterator[tuple[int, str, NDArray[Any], NDArray[Any]]]:
-        """Of everything to explain that has the right shape: update, name, seen, right."""
+        """Yield the deviating tensors of correct shape as (update, name, recorded, expected)."""
         for step, rank in self.looks:
             right = self.right(step, rank)
             for name, seen in self.seen(step, rank).items():
@@ -57,27 +62,30 @@ class Suspect:
                     yield step, name, seen, right[name]
 
     def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Predict:
-        """Every tensor of the phase, changed."""
+        """Return a prediction that transforms every expected tensor of the phase."""
         return lambda step, rank: {n: change(a) for n, a in self.right(step, rank).items()}
 
     def times(self, factor: float) -> Predict:
+        """Return a prediction that multiplies every expected tensor by a factor."""
         return self.each(lambda a: factor * a)
 
     @property
     def ranks(self) -> int:
+        """Number of ranks of the trial."""
         return len(self.scene.referee.ranks)
 
     @property
     def lone(self) -> list[int]:
-        """The ranks that are off."""
+        """The ranks that deviate."""
         return sorted({rank for _, rank in self.looks})
 
     def share(self, step: int, rank: int) -> float:
-        """What a rank's mean gradient is multiplied with before all are added up."""
+        """Return the share of a rank's samples in the batch, by which its mean gradient is
+        weighted."""
         return len(self.scene.part(step, rank)) / len(self.scene.batch(step))
 
     def gradient_before(self, step: int) -> Mapping[str, NDArray[Any]]:
-        """What the update before was made with; empty where its start is not known."""
+        """Return the gradient of the previous update; empty if its initial state is not known."""
         if step - 1 not in self.scene.states:
             return {}
         return self.scene.gradient(step - 1, self.scene.batch(step - 1))[1]
@@ -85,14 +93,14 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Guess:
-    """What would be if.
+    """A possible cause and its predicted tensors.
 
     Attributes:
-        cause: its name in ``words/LANG/causes.toml``.
+        cause: its key in ``words/LANG/causes.toml``.
         predict: ``predict(step, rank)`` → tensors of the phase that the cause changes.
         detail: numbers that were tried or fitted, for the report.
-        free: how many of them were fitted: of two guesses that explain as much, the one with fewer
-            is the better one.
+        fitted_count: how many of them were fitted; of two hypotheses that explain equally much, the
+            one with fewer fitted numbers is better.
     """
 
     cause: str
@@ -102,21 +110,23 @@ class Guess:
 
 
 def tensors(arrays: Arrays, step: int, phase: str) -> dict[str, NDArray[Any]]:
+    """Return name → array of the tensors of one update and phase."""
     start = f"{step}/{phase}/"
     return {key[len(start) :]: a for key, a in arrays.items() if key.startswith(start)}
 
 
 def unexplained(suspect: Suspect, guess: Guess) -> float:
-    """What is left of the difference: 0 nothing, 1 all of it; more where it makes things worse.
+    """Return the unexplained share of the difference: 0: none, 1: all of it; above 1 if the
+    hypothesis makes it worse.
 
-    Every tensor counts by the share of its own size that it is off. One that the guess does not
-    mention stays as the rule has it.
+    Every tensor is weighted by its relative squared error. Tensors that the hypothesis does not
+    mention keep their expected values.
     """
     left = total = 0.0
     for step, rank in suspect.looks:
         right, predicted = suspect.right(step, rank), guess.predict(step, rank)
         for name, seen in suspect.seen(step, rank).items():
-            # What comes after a layer follows from it: its output is what there is to explain.
+            # Later layers follow from this one: only its output has to be explained.
             if name in right and (suspect.phase != "forward" or name == suspect.tensor):
                 total += squares(seen, right[name])
                 left += squares(seen, predicted.get(name, right[name]))
@@ -124,8 +134,11 @@ def unexplained(suspect: Suspect, guess: Guess) -> float:
 
 
 def disturbs(suspect: Suspect, guess: Guess) -> bool:
-    """Whether the guess changes much at updates where nothing is wrong. A fault may come and go;
-    but of two guesses that explain alike, the one that leaves these alone is the better one."""
+    """Return whether the hypothesis noticeably changes correct updates.
+
+    A fault may be intermittent; but of two hypotheses that explain equally much, the one that
+    leaves correct updates unchanged is better.
+    """
     return any(
         squares(predicted, suspect.right(step, rank)[name]) > DISTURBED
         for step, rank in suspect.clean
@@ -135,7 +148,7 @@ def disturbs(suspect: Suspect, guess: Guess) -> bool:
 
 
 def squares(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """(‖a − b‖ / ‖b‖)², at most 1e6; of other shapes that."""
+    """Return (‖a − b‖ / ‖b‖)², at most 1e6, which is also the value for different shapes."""
     if a.shape != b.shape:
         return 1e6
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -147,35 +160,37 @@ def squares(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def fit(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> float:
-    """c with the least Σ‖a − c·b‖² over pairs (a, b)."""
+    """Return the c that minimises Σ‖a − c·b‖² over pairs (a, b)."""
     up = sum(float(np.vdot(b.astype(np.float64), a.astype(np.float64))) for a, b in pairs)
     down = sum(float(np.square(b.astype(np.float64)).sum()) for _, b in pairs)
     return up / down if down else 0.0
 
 
 def quarters(columns: Sequence[NDArray[Any]], target: NDArray[Any]) -> NDArray[Any]:
-    """The weights of columns that add up best to a target, as numbers that people would write."""
+    """Return the weights with which columns best sum to a target, rounded to multiples of 1/4."""
     weights = np.linalg.lstsq(np.stack(columns, 1), target, rcond=None)[0]
     rounded: NDArray[Any] = np.round(weights * 4) / 4 + 0.0  # no -0
     return rounded
 
 
 def flat(named: Arrays) -> NDArray[np.float64]:
+    """Return all arrays as one float64 vector."""
     return np.concatenate([a.astype(np.float64).ravel() for a in named.values()])
 
 
 def norm_of(named: Arrays) -> float:
+    """Return the Euclidean norm over all arrays."""
     return float(np.sqrt(sum(np.square(a.astype(np.float64)).sum() for a in named.values())))
 
 
 def clipped(named: Mapping[str, NDArray[Any]], norm: float) -> dict[str, NDArray[Any]]:
-    """All of it so much smaller that its norm is ``norm`` at most."""
+    """Return the arrays scaled down so that their global norm is at most ``norm``."""
     size = norm_of(named)
     return {n: a * min(1.0, norm / size) if size else a for n, a in named.items()}
 
 
 def rounded(a: NDArray[Any], kind: str) -> NDArray[Any]:
-    """As float16 or bfloat16 keeps it, to the nearest."""
+    """Round an array to the nearest float16 or bfloat16 values."""
     if kind == "float16":
         with np.errstate(over="ignore"):
             return a.astype(np.float16).astype(np.float64)
@@ -185,12 +200,12 @@ def rounded(a: NDArray[Any], kind: str) -> NDArray[Any]:
 
 
 def narrow(suspect: Suspect) -> Iterator[Guess]:
-    """The phase's tensors passed through half precision."""
+    """Hypothesis: the tensors of the phase are in half precision."""
     for kind in HALVES:
         yield Guess("half-precision", suspect.each(partial(rounded, kind=kind)), {"type": kind})
 
 
 def scaled(suspect: Suspect, cause: str) -> Guess:
-    """All tensors times a fitted number."""
+    """Hypothesis: all tensors are multiplied by a fitted number."""
     factor = fit([(seen, right) for _, _, seen, right in suspect.pairs()])
     return Guess(cause, suspect.times(factor), {"factor": factor}, free=1)

@@ -1,4 +1,4 @@
-"""What can be wrong with the samples and labels that a model is given."""
+"""Hypotheses about the samples and labels that a model receives."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Array = NDArray[Any]
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
+    """Yield the hypotheses about the data."""
     classes = int(suspect.scene.recipe.y.max()) + 1
     for by in (1, -1):
         shifted = given(suspect, lambda x, y, by=by: (x, (y + by) % classes))
@@ -30,7 +31,7 @@ def guesses(suspect: Suspect) -> Iterator[Guess]:
 
 
 def given(suspect: Suspect, change: Any) -> Callable[[int, int], Arrays]:
-    """The right samples and labels, changed: ``change(x, y)`` → x and y."""
+    """Return the prediction with changed samples and labels: ``change(x, y)`` → x and y."""
 
     def predict(step: int, rank: int) -> Arrays:
         right = suspect.right(step, rank)
@@ -40,7 +41,7 @@ def given(suspect: Suspect, change: Any) -> Callable[[int, int], Arrays]:
 
 
 def images(suspect: Suspect) -> Iterator[tuple[str, Callable[[Array], Array], dict[str, Any]]]:
-    """The right samples with other numbers in them."""
+    """Yield changes of the numbers in the correct samples."""
     look = suspect.looks[0]
     seen, right = suspect.seen(*look)["x"], suspect.right(*look)["x"]
     if right.dtype.kind != "f":
@@ -62,11 +63,12 @@ def images(suspect: Suspect) -> Iterator[tuple[str, Callable[[Array], Array], di
         yield "other-normalisation", lambda x: a * x + b, {"scale": a, "offset": b}
 
 
-#: (update, rank) → numbers of samples; None: there are none.
+#: (update, rank) → sample indices; None: not defined.
 Choose = Callable[[int, int], Array | None]
 
 
 def chosen(suspect: Suspect, choose: Choose) -> Callable[[int, int], Arrays]:
+    """Return the prediction with other samples, given by ``choose``."""
     recipe = suspect.scene.recipe
 
     def predict(step: int, rank: int) -> Arrays:
@@ -79,7 +81,7 @@ def chosen(suspect: Suspect, choose: Choose) -> Callable[[int, int], Arrays]:
 
 
 def samples(suspect: Suspect) -> Iterator[tuple[str, Choose, dict[str, Any]]]:
-    """Other samples than those of the plan."""
+    """Yield choices of other samples than those of the plan."""
     scene, part = suspect.scene, suspect.scene.part
     total, updates = len(scene.recipe.y), scene.recipe.updates
 
@@ -113,7 +115,7 @@ def samples(suspect: Suspect) -> Iterator[tuple[str, Choose, dict[str, Any]]]:
 
 
 def unshuffled(suspect: Suspect, step: int, rank: int) -> Array:
-    """The samples of this update had nobody shuffled them."""
+    """Return the sample indices of this update if the data were not shuffled."""
     scene = suspect.scene
     pool = np.sort(scene.plan.pool(scene.arm, scene.recipe.seed))
     before = sum(map(len, scene.parts(step)[:rank]))
@@ -123,7 +125,8 @@ def unshuffled(suspect: Suspect, step: int, rank: int) -> Array:
 
 
 def matched(suspect: Suspect, step: int, rank: int) -> Array | None:
-    """The samples of this part in the order in which they were found, where they are the same."""
+    """Return the planned samples in the order in which they were recorded; None if other samples
+    were recorded."""
     x, seen = suspect.scene.recipe.x, suspect.seen(step, rank)["x"]
     index = suspect.scene.part(step, rank)
     if len(seen) != len(index):

@@ -1,4 +1,4 @@
-"""What the layers of decoders can do instead of what they should."""
+"""Hypotheses about the layers of decoders."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from dualml.finder.scene import Place
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU
 from dualml.model.layers import GELU
 
-#: Angles of rotary positions begin with the powers of these.
+#: Common bases of rotary position embeddings.
 BASES = (1_000.0, 10_000.0, 500_000.0, 1_000_000.0)
 
 
 def sigmoid(x: Array) -> Array:
+    """Return the logistic function of x."""
     return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
 
 
 def gelu(x: Array) -> Array:
+    """Return the exact GELU of x."""
     from scipy.special import erf
 
     return np.asarray(x * 0.5 * (1 + erf(x / np.sqrt(2))))
 
 
 def gelu_tanh(x: Array) -> Array:
+    """Return the tanh approximation of the GELU of x."""
     return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
 
 
 def of_gelu(layer: GELU) -> Changes:
+    """Yield possible errors of a GELU."""
     yield "gelu-form", lambda p: gelu_tanh(p.value), {"form": "tanh"}
     yield "gelu-form", lambda p: p.value * sigmoid(1.702 * p.value), {"form": "1.702"}
     yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
@@ -37,16 +41,19 @@ def of_gelu(layer: GELU) -> Changes:
 
 
 def of_rms_norm(layer: RMSNorm) -> Changes:
+    """Yield possible errors of an RMSNorm."""
+
     def centred(place: Place) -> Array:
-        """As LayerNorm without its bias."""
+        """Subtract the mean first, like LayerNorm without its bias."""
         return again(place._replace(value=place.value - place.value.mean(-1, keepdims=True)))
 
     def outside(place: Place) -> Array:
+        """Add eps outside the square root."""
         size = np.sqrt(np.square(place.value).mean(-1, keepdims=True)) + layer.eps
         return np.asarray(place.value / size * place.own["weight"])
 
     def summed(place: Place) -> Array:
-        """By the length of the vector, which is √D times as large."""
+        """Divide by the length of the vector, which is √D times its root mean square."""
         return np.asarray(again(place) / np.sqrt(layer.features))
 
     for eps in EPSILONS:
@@ -60,6 +67,8 @@ def of_rms_norm(layer: RMSNorm) -> Changes:
 
 
 def of_swiglu(layer: SwiGLU) -> Changes:
+    """Yield possible errors of a SwiGLU."""
+
     def halves(place: Place) -> tuple[Array, Array]:
         gate, up = np.split(place.value, 2, -1)
         return gate, up
@@ -73,7 +82,7 @@ def of_swiglu(layer: SwiGLU) -> Changes:
         return np.asarray(GATES[kind](gate) * up)
 
     def woven(place: Place) -> Array:
-        """Gates and values in turn, in place of one half after the other."""
+        """Take gates and values alternately instead of from two halves."""
         gate, up = place.value[..., ::2], place.value[..., 1::2]
         return np.asarray(gate * sigmoid(gate) * up)
 
@@ -84,7 +93,7 @@ def of_swiglu(layer: SwiGLU) -> Changes:
     yield "woven-gate", woven, {}
 
 
-#: What stands in a gate in place of SiLU (Shazeer 2020, eq. 3 to 5).
+#: Activations of a gate instead of SiLU (Shazeer 2020, eq. 3 to 5).
 GATES: Mapping[str, Callable[[Array], Array]] = {
     "GELU": gelu,
     "GELU, tanh": gelu_tanh,
@@ -96,12 +105,14 @@ GATES: Mapping[str, Callable[[Array], Array]] = {
 
 
 def of_grouped(layer: GroupedAttention) -> Changes:
+    """Yield possible errors of grouped-query attention."""
+
     def turned(place: Place) -> Array:
-        """Neighbours as the pairs that are turned, as Su et al. 2021 write them."""
+        """Rotate neighbouring entries as pairs, as Su et al. 2021 write them."""
         heads = place.value.reshape(*place.value.shape[:-1], -1, layer.width)
         own = heads.reshape(*heads.shape[:-2], layer.kv_heads, layer.each + 2, layer.width)
         order = np.r_[0 : layer.width : 2, 1 : layer.width : 2]
-        own = np.concatenate([own[..., :-1, order], own[..., -1:, :]], -2)  # values are not turned
+        own = np.concatenate([own[..., :-1, order], own[..., -1:, :]], -2)  # values are not rotated
         return again(place._replace(value=own.reshape(place.value.shape)))
 
     if not layer.base:

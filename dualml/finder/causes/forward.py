@@ -1,6 +1,6 @@
-"""What a layer can do instead: the one whose output is first out of the rule, computed otherwise.
+"""Hypotheses about the layer whose output deviates first.
 
-What goes into it is what the referee has: everything before it agrees.
+The layer is recomputed differently from the reference's input, because everything before it agrees.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.finder.causes import decoders as decoders  # its layers are registered
+from dualml.finder.causes import decoders as decoders  # imported to register its layers
 from dualml.finder.causes.base import Arrays, Guess, Predict, Suspect, fit, narrow
 from dualml.finder.causes.layers import Change, again, alternatives
 from dualml.finder.scene import Place
@@ -19,6 +19,7 @@ from dualml.model.layers import Dropout
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
+    """Yield the hypotheses about the layer whose output deviates first."""
     layer = dict(suspect.scene.recipe.spec.layers).get(suspect.tensor)
     if layer is None:
         return
@@ -33,30 +34,31 @@ def guesses(suspect: Suspect) -> Iterator[Guess]:
 
 
 def place_of(suspect: Suspect, step: int) -> Place:
+    """Return input and output of the deviating layer in an update."""
     places = suspect.scene.places(step, suspect.scene.batch(step))
     return next(place for place in places if place.name == suspect.tensor)
 
 
 def first_of(suspect: Suspect, predict: Predict) -> Predict:
-    """Without the layers after it."""
+    """Restrict a prediction to the first deviating layer."""
     return lambda step, rank: {suspect.tensor: predict(step, rank)[suspect.tensor]}
 
 
 def only(suspect: Suspect, change: Change) -> Predict:
-    """The output of the first layer that is off: those after it follow from it."""
+    """Return the prediction of the deviating layer's output; the layers after it follow from it."""
 
     def predict(step: int, rank: int) -> Arrays:
         try:
             with np.errstate(all="ignore"):
                 return {suspect.tensor: change(place_of(suspect, step))}
-        except ValueError:  # shapes for which this change makes no sense
+        except ValueError:  # the change does not fit these shapes
             return {}
 
     return predict
 
 
 def stale(suspect: Suspect) -> Iterator[Guess]:
-    """The layer with the weights it had before the last update, or at the start."""
+    """Hypothesis: the layer uses the weights from before the last update, or the initial ones."""
     scene = suspect.scene
 
     def predict(step: int, old: int) -> Arrays:
@@ -76,7 +78,7 @@ def stale(suspect: Suspect) -> Iterator[Guess]:
 
 
 def resized(suspect: Suspect) -> Iterator[Guess]:
-    """The output times a number."""
+    """Hypothesis: the output is multiplied by a fitted number."""
     pairs = [(seen, right) for _, name, seen, right in suspect.pairs() if name == suspect.tensor]
     if len(pairs) == len(suspect.looks):
         factor = fit(pairs)
@@ -85,7 +87,8 @@ def resized(suspect: Suspect) -> Iterator[Guess]:
 
 
 def dropped(suspect: Suspect) -> Predict:
-    """Dropout where there should be none: zeros, and the rest larger."""
+    """Return the prediction with dropout applied wrongly: zeros as recorded, and the rest scaled
+    up."""
 
     def predict(step: int, rank: int) -> Arrays:
         place, seen = place_of(suspect, step), suspect.seen(step, rank)[suspect.tensor]

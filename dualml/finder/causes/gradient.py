@@ -1,7 +1,7 @@
-"""What can be wrong with a gradient whose forward pass and loss are right.
+"""Hypotheses about a gradient whose forward pass and loss are correct.
 
-Most of it is a matter of weights: the gradient of a batch is the mean over its samples; some may
-count twice, some not at all, and all may be scaled. The weights that fit best say which.
+The gradient of a batch is the mean over its samples. Most errors are errors of weights: some
+samples count twice, some not at all, and all may be scaled. The weights that fit best tell which.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from dualml.finder.causes.base import (
 )
 from dualml.reference.losses import LOSSES
 
-#: So many samples are told apart.
+#: Largest number of samples with separately fitted weights.
 MOST_SAMPLES = 256
-#: Of one rank's samples, those that belong together.
+#: (update, rank) → groups of the rank's samples.
 Groups = Callable[[int, int], list[NDArray[Any]]]
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
+    """Yield the hypotheses about the gradient."""
     yield from sizes(suspect)
     yield from by_sample(suspect)
     yield from micro_batches(suspect)
@@ -49,7 +50,7 @@ def guesses(suspect: Suspect) -> Iterator[Guess]:
 
 
 def sizes(suspect: Suspect) -> Iterator[Guess]:
-    """All of it larger or smaller."""
+    """Hypothesis: the whole gradient is scaled."""
     scene, ranks, micro = suspect.scene, suspect.ranks, micro_count(suspect)
 
     def samples(step: int, rank: int) -> Arrays:
@@ -67,15 +68,17 @@ def sizes(suspect: Suspect) -> Iterator[Guess]:
 
 
 def micro_count(suspect: Suspect) -> int:
+    """Return the number of micro-batches; 1 for a model that is not split."""
     split = suspect.scene.plan.splits.get(suspect.scene.arm_name)
     return split.micro_batches if split is not None else 1
 
 
 def weighted(suspect: Suspect, cause: str, groups: Groups, what: str) -> Iterator[Guess]:
-    """Each group with the weight that fits best, rounded to a number that people would write."""
+    """Hypothesis: groups of samples have other weights, which are fitted and rounded to multiples
+    of 1/4."""
 
     def totals(step: int, rank: int) -> list[Arrays]:
-        """What each group adds to the gradient of all ranks."""
+        """Return what each group adds to the gradient of all ranks."""
         index = suspect.scene.part(step, rank)
         each = [gradient for _, gradient in suspect.scene.each_gradient(step, index)]
         scale = suspect.share(step, rank) / len(index)
@@ -99,7 +102,7 @@ def weighted(suspect: Suspect, cause: str, groups: Groups, what: str) -> Iterato
 
     first = fitted[suspect.looks[0]]
     if len(set(first.tolist())) == 1:
-        return  # all alike: that is a matter of size
+        return  # equal weights: covered by scaled gradients
     usual = float(np.median(first))
     odd = [i for i, w in enumerate(first) if w != usual][:8]
     detail = {what: odd, "weights": [float(first[i]) for i in odd], "usual": usual}
@@ -107,7 +110,7 @@ def weighted(suspect: Suspect, cause: str, groups: Groups, what: str) -> Iterato
 
 
 def by_sample(suspect: Suspect) -> Iterator[Guess]:
-    """Samples that count twice, or not at all."""
+    """Hypothesis: some samples count twice, or not at all."""
     scene = suspect.scene
     if not all(0 < len(scene.part(s, r)) <= MOST_SAMPLES for s, r in suspect.looks):
         return
@@ -122,7 +125,7 @@ def by_sample(suspect: Suspect) -> Iterator[Guess]:
 
 
 def micro_batches(suspect: Suspect) -> Iterator[Guess]:
-    """Micro-batches, or chunks, that count twice, or not at all."""
+    """Hypothesis: some micro-batches count twice, or not at all."""
     scene, count = suspect.scene, micro_count(suspect)
     if count == 1 or any(len(scene.part(s, r)) > MOST_SAMPLES for s, r in suspect.looks):
         return
@@ -136,11 +139,12 @@ def micro_batches(suspect: Suspect) -> Iterator[Guess]:
 
 
 def cut(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
+    """Split samples into nearly equal parts."""
     return np.split(samples, np.cumsum(parts_of(len(samples), count))[:-1])
 
 
 def cut_off(suspect: Suspect) -> Iterator[Guess]:
-    """At a norm, or at a value."""
+    """Hypothesis: the gradient is clipped at a norm or at a value."""
     seen = suspect.seen(*suspect.looks[0])
     norm = norm_of(seen)
     largest = max((float(np.abs(a).max()) for a in seen.values() if a.size), default=0.0)
@@ -151,7 +155,7 @@ def cut_off(suspect: Suspect) -> Iterator[Guess]:
 
 
 def decayed(suspect: Suspect) -> Guess:
-    """Weight decay that is in the gradient already, with a λ that fits."""
+    """Hypothesis: the gradient already includes weight decay, with a fitted λ."""
     weights = suspect.scene.weights
     decay = fit([(seen - g, weights(step)[n]) for step, n, seen, g in suspect.pairs()])
 
@@ -162,7 +166,7 @@ def decayed(suspect: Suspect) -> Guess:
 
 
 def left_out(suspect: Suspect) -> Iterator[Guess]:
-    """Parameters whose gradient is zero."""
+    """Hypothesis: the gradients of some parameters are zero."""
     look = suspect.looks[0]
     names = [n for n, a in suspect.seen(*look).items() if a.size and not a.any()]
     if names and len(names) < len(suspect.right(*look)):
@@ -174,15 +178,16 @@ def left_out(suspect: Suspect) -> Iterator[Guess]:
 
 
 def mean_of(suspect: Suspect, step: int, rank: int, part: int = 0, **changed: Any) -> Arrays:
-    """The gradient of a rank's samples at update ``part`` (default ``step``), see
-    `Scene.gradient`, as it goes into the sum over the ranks."""
+    """Return the gradient of a rank's samples of update ``part`` (default: ``step``), weighted as
+    in the sum over the ranks; for ``changed`` see `ReplayContext.gradient`."""
     scene, share = suspect.scene, suspect.share(step, rank)
     grads = scene.gradient(step, scene.part(part or step, rank), **changed)[1]
     return {n: share * g for n, g in grads.items()}
 
 
 def stale(suspect: Suspect) -> Iterator[Guess]:
-    """Of the weights before the last update, or of the batch before."""
+    """Hypothesis: the gradient is of the weights before the last update, or of the previous
+    batch."""
     scene = suspect.scene
 
     def of_weights(step: int, rank: int) -> Arrays:
@@ -198,7 +203,7 @@ def stale(suspect: Suspect) -> Iterator[Guess]:
 
 
 def other_loss(suspect: Suspect) -> Iterator[Guess]:
-    """The gradient of another loss than the one that was recorded."""
+    """Hypothesis: the gradient is of another loss than the recorded one."""
     scene = suspect.scene
     for by in (1, -1):
 
@@ -216,5 +221,5 @@ def other_loss(suspect: Suspect) -> Iterator[Guess]:
 
 
 def turned(a: NDArray[Any]) -> NDArray[Any]:
-    """A square matrix, transposed."""
+    """Return a square matrix transposed, other arrays unchanged."""
     return a.T if a.ndim == 2 and a.shape[0] == a.shape[1] else a

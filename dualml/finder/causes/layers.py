@@ -1,4 +1,4 @@
-"""What each kind of layer can do instead of what it should."""
+"""Hypotheses about each kind of layer."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from dualml.model.layers import (
 from dualml.reference.layers import PAIRS
 
 Array = NDArray[Any]
-#: Another output, from what goes in and the parameters.
+#: Changed output of a layer, from its input and parameters.
 Change = Callable[[Place], Array]
 Changes = Iterator[tuple[str, Change, dict[str, Any]]]
 EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
 def alternatives(layer: Layer) -> Changes:
-    """Cause, the altered layer, and what is altered."""
+    """Yield the possible errors of a layer: cause, changed layer, and details."""
     for kind, changes in CHANGES.items():
         if isinstance(layer, kind):
             yield from changes(layer)
@@ -53,29 +53,30 @@ def alternatives(layer: Layer) -> Changes:
 
 
 def again(place: Place, **own: Array) -> Array:
-    """The layer with some of its parameters replaced."""
+    """Return the output of the layer with some of its parameters replaced."""
     return PAIRS[type(place.layer)][0](place.layer, place.value, {**place.own, **own})[0]
 
 
 def altered(place: Place, **fields: Any) -> Array:
-    """The layer with some of its fields replaced."""
+    """Return the output of the layer with some of its fields replaced."""
     return again(place._replace(layer=replace(place.layer, **fields)))
 
 
 def narrowed(place: Place, kind: str) -> Array:
-    """The layer in half precision."""
+    """Return the output of the layer with input and parameters in half precision."""
     value = rounded(place.value, kind) if place.value.dtype.kind == "f" else place.value
     own = {name: rounded(a, kind) for name, a in place.own.items()}
     return again(place._replace(value=value), **own)
 
 
 def transposed(weight: Array) -> Array:
-    """The last two axes swapped, or the same numbers read in that order."""
+    """Return the weight with its last two axes swapped, reshaped to the original shape."""
     turned = weight.swapaxes(-1, -2)
     return turned if turned.shape == weight.shape else turned.reshape(weight.shape)
 
 
 def of_relu(layer: ReLU) -> Changes:
+    """Yield possible errors of a ReLU."""
     from scipy.special import erf
 
     def gelu_tanh(x: Array) -> Any:
@@ -97,6 +98,7 @@ def of_relu(layer: ReLU) -> Changes:
 
 
 def of_tanh(layer: Tanh) -> Changes:
+    """Yield possible errors of a tanh."""
     yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
     yield "other-activation", lambda p: 1 / (1 + np.exp(-p.value)), {"is": "sigmoid"}
     yield "other-activation", lambda p: np.clip(p.value, -1, 1), {"is": "hardtanh"}
@@ -104,17 +106,18 @@ def of_tanh(layer: Tanh) -> Changes:
 
 
 def rational_tanh(x: Array) -> Any:
-    """Lambert's continued fraction to x⁷, which kernels use for speed."""
+    """Return tanh by Lambert's continued fraction to x⁷, which fast kernels use."""
     s = x * x
     up = x * (135135 + s * (17325 + s * (378 + s)))
     return np.clip(up / (135135 + s * (62370 + s * (3150 + s * 28))), -1, 1)
 
 
 def of_conv(layer: Conv2d) -> Changes:
+    """Yield possible errors of a convolution."""
     n = layer.padding
 
     def bordered(place: Place, before: int, after: int, mode: Any = "constant") -> Array:
-        """The convolution with another border."""
+        """Return the output of the convolution with another padding."""
         side = (before, after)
         value = np.pad(place.value, ((0, 0), (0, 0), side, side), mode)
         return altered(place._replace(value=value), padding=0)
@@ -124,12 +127,13 @@ def of_conv(layer: Conv2d) -> Changes:
         yield "conv-padding", lambda p, m=padding: altered(p, padding=m), {"padding": padding}
     for mode in ("edge", "reflect", "wrap"):
         yield "pad-mode", lambda p, mode=mode: bordered(p, n, n, mode), {"mode": mode}
-    # The border put more to one side, as 'same' does with what cannot be halved.
+    # More padding on one side, as 'same' does with an odd total.
     for by in (1, -1) if n else ():
         yield "shifted-padding", lambda p, by=by: bordered(p, n + by, n - by), {"by": by}
 
 
 def of_pool(layer: MaxPool2d) -> Changes:
+    """Yield possible errors of max pooling."""
     k = layer.kernel
 
     def cells(x: Array) -> Array:
@@ -144,6 +148,8 @@ def of_pool(layer: MaxPool2d) -> Changes:
 
 
 def of_norm(layer: LayerNorm) -> Changes:
+    """Yield possible errors of a LayerNorm."""
+
     def normalised(p: Place, ddof: int = 0, outside: bool = False, axis: int = -1) -> Any:
         mean = p.value.mean(axis, keepdims=True)
         var = p.value.var(axis, keepdims=True, ddof=ddof)
@@ -159,13 +165,16 @@ def of_norm(layer: LayerNorm) -> Changes:
 
 
 def of_lstm(layer: LSTM) -> Changes:
+    """Yield possible errors of an LSTM."""
+
     def gates(place: Place, order: tuple[str, ...]) -> Array:
-        """The rows of all parameters read as if the gates stood in another order."""
+        """Read the rows of all parameters as if the gates were stored in another order."""
         at = ["ifgo".index(gate) for gate in order]
         return again(place, **{leaf: np.concatenate([np.split(a, 4)[i] for i in at])
                                for leaf, a in place.own.items()})  # fmt: skip
 
     def forget(place: Place) -> Array:
+        """Add 1 to the bias of the forget gate."""
         bias = place.own["bias_ih_l0"].copy()
         bias[layer.hidden : 2 * layer.hidden] += 1
         return again(place, bias_ih_l0=bias)
@@ -182,12 +191,14 @@ def of_lstm(layer: LSTM) -> Changes:
 
 
 def of_attention(layer: Attention) -> Changes:
+    """Yield possible errors of attention."""
+
     def width(place: Place) -> int:
-        """Of a head."""
+        """Return the width of a head."""
         return int(place.value.shape[-1] // 3 // layer.heads)
 
     def rescaled(place: Place, factor: float) -> Array:
-        """Scores times a number: so much larger queries."""
+        """Multiply the scores by a number, by scaling the queries."""
         value = place.value.copy()
         value[..., : value.shape[-1] // 3] *= factor
         return again(place._replace(value=value))
@@ -202,6 +213,7 @@ def of_attention(layer: Attention) -> Changes:
 
 
 def of_embedding(layer: Embedding) -> Changes:
+    """Yield possible errors of an embedding."""
     for by in (1, -1):
         shifted: Change = lambda p, by=by: again(p, weight=np.roll(p.own["weight"], by, 0))  # noqa: E731
         yield "shifted-tokens", shifted, {"by": by}
@@ -210,6 +222,7 @@ def of_embedding(layer: Embedding) -> Changes:
 
 
 def of_mean(layer: MeanPool) -> Changes:
+    """Yield possible errors of mean pooling."""
     yield "sum-not-mean", lambda p: p.value.sum(1), {}
     yield "last-not-mean", lambda p: p.value[:, -1], {}
     yield "maximum-not-mean", lambda p: p.value.max(1), {}

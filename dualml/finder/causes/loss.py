@@ -1,4 +1,4 @@
-"""What can be wrong with a loss whose logits are right."""
+"""Hypotheses about a loss whose logits are correct."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from dualml.reference.losses import LOSSES
 from dualml.reference.types import Array, rows
 
 Labels = NDArray[Any]
-#: An altered loss: (logits, labels) → value; its gradient is not needed here.
+#: A loss function: (logits, labels) → value; its gradient is not needed here.
 Value = Callable[[Array, Labels], float]
 Change = tuple[str, Value, dict[str, Any]]
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
+    """Yield the hypotheses about the loss."""
     kind = suspect.scene.plan.experiment.loss
     right: Value = lambda out, y: LOSSES[kind](out, y)[0]  # noqa: E731
     own = CROSS_ENTROPY if kind == "cross_entropy" else MSE
@@ -31,10 +32,11 @@ def guesses(suspect: Suspect) -> Iterator[Guess]:
 
 
 def computed(suspect: Suspect, value: Value, masked: bool = True) -> Predict:
-    """All that is kept of the loss, had it been this one.
+    """Return the prediction of the recorded losses with another loss function.
 
     Args:
-        masked: whether Dropout does anything.
+        value: the loss function.
+        masked: whether dropout is active.
     """
     scene = suspect.scene
 
@@ -57,7 +59,7 @@ def computed(suspect: Suspect, value: Value, masked: bool = True) -> Predict:
 
 
 def common(right: Value) -> Iterator[Change]:
-    """Whatever the loss is."""
+    """Yield changes that apply to any loss."""
 
     def labels_by(by: int) -> Value:
         return lambda out, y: right(out, (y + by) % out.shape[-1])
@@ -88,17 +90,20 @@ def common(right: Value) -> Iterator[Change]:
 
 
 def log_softmax(out: Array) -> Array:
+    """Return the logarithm of the softmax of logits."""
     z = out - out.max(-1, keepdims=True)
     log: Array = z - np.log(np.exp(z).sum(-1, keepdims=True))
     return log
 
 
 def likelihood(log: Array, y: Labels) -> float:
-    """Minus the mean of what the labels pick out."""
+    """Return the negative log-likelihood of the labels, averaged."""
     return float(-rows(log)[np.arange(y.size), y.ravel()].mean())
 
 
 def smoothed(share: float) -> Value:
+    """Return the cross-entropy with label smoothing."""
+
     def value(out: Array, y: Labels) -> float:
         log = log_softmax(out)
         return (1 - share) * likelihood(log, y) - share * float(log.mean())
@@ -107,25 +112,28 @@ def smoothed(share: float) -> Value:
 
 
 def to_base(base: int) -> Value:
+    """Return the cross-entropy with the logarithm to another base."""
     return lambda out, y: likelihood(log_softmax(out), y) / float(np.log(base))
 
 
 def one_hot(out: Array, y: Labels) -> Array:
+    """Return the labels as one-hot vectors."""
     hot: Array = np.eye(out.shape[-1])[y.ravel()]
     return hot
 
 
 def binary(out: Array, y: Labels) -> float:
-    """Every class by itself."""
+    """Return the binary cross-entropy of every class separately, averaged."""
     return float((np.logaddexp(0, rows(out)) - one_hot(out, y) * rows(out)).mean())
 
 
 def error(out: Array, y: Labels) -> Array:
+    """Return the logits minus the one-hot labels."""
     return rows(out) - one_hot(out, y)
 
 
 CROSS_ENTROPY: list[Change] = [
-    # A softmax before a loss that has one.
+    # Softmax before a loss that already includes one.
     ("softmax-twice", lambda out, y: likelihood(log_softmax(np.exp(log_softmax(out))), y), {}),
     *(("label-smoothing", smoothed(part), {"smoothing": part}) for part in (0.1, 0.05, 0.2, 0.01)),
     *(("other-logarithm", to_base(base), {"base": base}) for base in (2, 10)),
@@ -142,7 +150,7 @@ MSE: list[Change] = [
 
 
 def weight_penalty(suspect: Suspect) -> Guess:
-    """λ/2 ‖θ‖² added, with a λ that fits."""
+    """Hypothesis: the loss includes λ/2 ‖θ‖², with a fitted λ."""
 
     def norm(step: int) -> float:
         return sum(float(np.square(w).sum()) for w in suspect.scene.weights(step).values()) / 2

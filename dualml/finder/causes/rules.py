@@ -1,4 +1,4 @@
-"""A rule with one thing changed: its fields, where its state begins, its formula."""
+"""Optimizer rules with one change: in a field, in the initial state, or in the formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ DECAYS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2, 1e-1)
 
 
 class Start(NamedTuple):
-    """What an update starts from: weights, gradients, state, its number, its step size."""
+    """Inputs of an update.
+
+    Attributes:
+        p, g, s: weights, gradients and optimizer state.
+        t: number of the update.
+        lr: learning rate.
+    """
 
     p: Params
     g: Params
@@ -26,18 +32,19 @@ class Start(NamedTuple):
     lr: float
 
 
-#: Weights and state after it.
+#: Weights and optimizer state after an update.
 Result = tuple[Params, State]
 Update = Callable[[Start], Result]
 Change = tuple[str, Update, dict[str, Any]]
 
 
 def by(rule: Rule) -> Update:
+    """Return the update function of a rule."""
     return lambda start: rule.update(*start)
 
 
 def altered(rule: Rule) -> Iterator[Change]:
-    """Everything below: cause, the altered update, and what is altered."""
+    """Yield all changes of a rule: cause, changed update, and details."""
     for cause, fields in variants(rule):
         try:
             changed = replace(rule, **fields)
@@ -51,7 +58,7 @@ def altered(rule: Rule) -> Iterator[Change]:
 
 
 def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Cause, and the fields that are other ones."""
+    """Yield causes with changed fields of the rule."""
     fields = asdict(rule)
     if isinstance(rule, Adam):
         yield from of_adam(rule)
@@ -75,6 +82,7 @@ def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def of_adam(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield causes with changed fields of Adam."""
     yield "adam-epsilon", {"eps_form": "hat" if rule.eps_form == "outside" else "outside"}
     yield "bias-correction", {"bias_correction": not rule.bias_correction}
     b1, b2 = rule.betas
@@ -85,6 +93,7 @@ def of_adam(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def of_momentum(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield causes with changed fields of momentum."""
     momentum, nesterov = fields["momentum"], fields.get("nesterov")
     if momentum:
         if nesterov or (nesterov is False and not fields["dampening"]):
@@ -101,7 +110,7 @@ def of_momentum(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def undecayed(rule: Rule) -> Update | None:
-    """The rule without its weight decay; None where it has none."""
+    """Return the update of the rule without weight decay; None if it has none."""
     if not asdict(rule).get("weight_decay"):
         return None
     fields: dict[str, Any] = {"weight_decay": 0.0}
@@ -109,7 +118,7 @@ def undecayed(rule: Rule) -> Update | None:
 
 
 def coupling(rule: Rule) -> Iterator[Change]:
-    """Weight decay in the gradient or beside it."""
+    """Yield updates with weight decay coupled to the gradient, or decoupled from it."""
     plain = undecayed(rule)
     if plain is None:
         return
@@ -126,7 +135,7 @@ def coupling(rule: Rule) -> Iterator[Change]:
 
 
 def starts(rule: Rule) -> Iterator[Change]:
-    """State that begins elsewhere than the rule's."""
+    """Yield updates whose optimizer state has another initial value."""
     for slot in rule.slots:
         for value in (0.1, 1.0, 0.0):
 
@@ -138,7 +147,7 @@ def starts(rule: Rule) -> Iterator[Change]:
 
 
 def forms(rule: Rule) -> Iterator[Change]:
-    """The same letters in another formula."""
+    """Yield updates with the same parameters in another formula."""
     fields, slots = asdict(rule), rule.slots
     eps, mu = fields.get("eps", 0.0), fields.get("momentum", 0.0)
     if isinstance(rule, Adam):

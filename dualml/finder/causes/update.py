@@ -1,4 +1,4 @@
-"""What can be wrong with an update whose gradient is right: the rule with one thing changed."""
+"""Hypotheses about an update whose gradient is correct: the rule with one change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from dualml.finder.causes.base import HALVES, Arrays, Guess, Predict, Suspect, c
 from dualml.finder.causes.rules import Change, Result, Start, Update, altered, by, undecayed
 from dualml.model.layers import LayerNorm
 
-#: (update, rank, what it starts from) → what it started from; None where that is not known.
+#: (update, rank, recorded inputs) → changed inputs; None if they are not known.
 Before = Callable[[int, int, Start], Start | None]
 
 
 def guesses(suspect: Suspect) -> Iterator[Guess]:
+    """Yield the hypotheses about the update."""
     rule = suspect.scene.arm.rule
     for cause, update, detail in (*altered(rule), *filters(suspect), *frozen(suspect)):
         yield Guess(cause, after(suspect, update), detail)
@@ -28,8 +29,8 @@ def guesses(suspect: Suspect) -> Iterator[Guess]:
 
 
 def given(suspect: Suspect, step: int, rank: int) -> Start:
-    """What the update starts from; the gradients are the backend's own, the referee's where those
-    were not recorded."""
+    """Return the inputs of an update; the gradients are the backend's own, or the reference's if
+    they were not recorded."""
     scene = suspect.scene
     weights, state = scene.start(step)
     grads: Mapping[str, Any] = scene.own_gradient(suspect.backend, rank, step)
@@ -40,7 +41,7 @@ def given(suspect: Suspect, step: int, rank: int) -> Start:
 
 
 def started(suspect: Suspect, before: Before, update: Update | None = None) -> Predict:
-    """What an update (default: the rule's) makes of a changed start."""
+    """Return the prediction of an update (default: the rule's) with changed inputs."""
     make = update or by(suspect.scene.arm.rule)
 
     def predict(step: int, rank: int) -> Arrays:
@@ -53,7 +54,7 @@ def started(suspect: Suspect, before: Before, update: Update | None = None) -> P
         try:
             with np.errstate(all="ignore"):
                 weights, state = make(changed)
-        except KeyError:  # a rule with more state than was recorded
+        except KeyError:  # the rule needs more state than was recorded
             return {}
         if suspect.phase == "update":
             return weights
@@ -63,12 +64,12 @@ def started(suspect: Suspect, before: Before, update: Update | None = None) -> P
 
 
 def after(suspect: Suspect, update: Update) -> Predict:
-    """What an altered update makes of the recorded weights, gradients and state."""
+    """Return the prediction of a changed update with the recorded weights, gradients and state."""
     return started(suspect, lambda step, rank, start: start, update)
 
 
 def of_kind(suspect: Suspect) -> tuple[list[str], list[str], list[str]]:
-    """Names of all weights, of biases, and of those of LayerNorm."""
+    """Return the names of all parameters, of biases, and of LayerNorm parameters."""
     names = list(suspect.scene.states[suspect.looks[0][0]][0])
     layers = dict(suspect.scene.recipe.spec.layers)
     biases = [n for n in names if n.rpartition(".")[2].startswith("bias")]
@@ -76,7 +77,7 @@ def of_kind(suspect: Suspect) -> tuple[list[str], list[str], list[str]]:
 
 
 def filters(suspect: Suspect) -> Iterator[Change]:
-    """Some parameters that the decay passes over."""
+    """Yield updates whose weight decay skips some parameters."""
     rule, (names, biases, norms) = suspect.scene.arm.rule, of_kind(suspect)
     vectors = [n for n, shape in suspect.scene.recipe.spec.parameters().items() if len(shape) == 1]
     plain = undecayed(rule)
@@ -90,10 +91,11 @@ def filters(suspect: Suspect) -> Iterator[Change]:
 
 
 def frozen(suspect: Suspect) -> Iterator[Change]:
-    """Some parameters that the whole update passes over."""
+    """Yield updates that skip some parameters."""
     usual, (names, biases, norms) = by(suspect.scene.arm.rule), of_kind(suspect)
 
     def still(start: Start) -> Result:
+        """Return weights and state unchanged."""
         return start.p, start.s
 
     one = suspect.tensor.rpartition("/")[2]
@@ -106,7 +108,7 @@ def frozen(suspect: Suspect) -> Iterator[Change]:
 
 
 def mixed(usual: Update, other: Update, names: list[str]) -> Update:
-    """``usual``, but ``other`` for some parameters."""
+    """Return the update ``usual``, with ``other`` for the named parameters."""
 
     def update(start: Start) -> Result:
         (weights, state), (odd, odd_state) = usual(start), other(start)
@@ -121,15 +123,16 @@ def mixed(usual: Update, other: Update, names: list[str]) -> Update:
 
 
 def rates(suspect: Suspect) -> Iterator[tuple[str, Before, dict[str, Any]]]:
-    """Other step sizes."""
+    """Yield inputs with other learning rates."""
     scene, lr = suspect.scene, suspect.scene.arm.rule.lr
     plan, updates = scene.arm.plan_schedule, scene.recipe.updates
-    first = 0 if plan.warmup else 1  # the rise of a warm-up begins at nothing
+    first = 0 if plan.warmup else 1  # a warm-up begins at learning rate 0
 
     def rate(number: Callable[[int], float]) -> Before:
         return lambda step, rank, start: start._replace(lr=number(step))
 
     def at(step: int) -> float:
+        """Return the scheduled learning rate of an update."""
         return lr * plan.factor(min(max(step, first), updates), updates)
 
     if plan.kind != "constant" or plan.warmup:
@@ -149,14 +152,14 @@ def rates(suspect: Suspect) -> Iterator[tuple[str, Before, dict[str, Any]]]:
 
 
 def counts() -> Iterator[tuple[str, Before, dict[str, Any]]]:
-    """Another number of the update, for rules that correct a bias by it."""
+    """Yield inputs with another update number, for rules with bias correction."""
     for shift in (1, -1):
         yield "step-counter", lambda s, r, u, d=shift: u._replace(t=s + d), {"shift": shift}
     yield "step-counter", lambda s, r, u: u._replace(t=1), {"always": 1}
 
 
 def gradients(suspect: Suspect) -> Iterator[tuple[str, Before, dict[str, Any]]]:
-    """Other gradients than those that were recorded."""
+    """Yield inputs with other gradients than the recorded ones."""
     scene, ranks = suspect.scene, suspect.ranks
 
     def each(change: Callable[[Any], Any]) -> Before:
@@ -188,7 +191,7 @@ def gradients(suspect: Suspect) -> Iterator[tuple[str, Before, dict[str, Any]]]:
 
 
 def precision(usual: Update) -> Iterator[Change]:
-    """Weights, or the state, kept in half precision."""
+    """Yield updates that keep weights or state in half precision."""
     for kind in HALVES:
 
         def weights(start: Start, kind: str = kind) -> Result:
@@ -204,7 +207,7 @@ def precision(usual: Update) -> Iterator[Change]:
 
 
 def unaveraged(suspect: Suspect) -> Guess:
-    """Ranks that go on with an update of their own."""
+    """Hypothesis: ranks continue with an update of their own."""
     scene = suspect.scene
 
     def own(step: int, rank: int, start: Start) -> Start | None:

@@ -1,4 +1,4 @@
-"""What the ranks of a run held, beside what the planner says that they hold."""
+"""Measured memory of the ranks of a run compared with the planner's predictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dualml.split.mesh import Mesh
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: Whose kernels the engine's activations are.
+#: Framework whose kernels the engine's activations describe.
 ACTIVATIONS_OF = "torch"
 #: Parts of `dualml.backend.Memory` that are compared.
 PARTS = ("weights", "gradients", "state", "activations")
@@ -29,10 +29,10 @@ PARTS = ("weights", "gradients", "state", "activations")
 
 @dataclass(frozen=True)
 class Held:
-    """One rank of one trial.
+    """Measured and predicted memory of one rank of one trial.
 
     Attributes:
-        counted, predicted: part → bytes; of activations where they are seen.
+        counted, predicted: part → bytes; activations only if they were measured.
     """
 
     arm: str
@@ -43,13 +43,14 @@ class Held:
     predicted: dict[str, float]
 
     def error(self, *parts: str) -> float:
-        """Of these parts together: predicted / counted − 1."""
+        """Return predicted / counted − 1 of these parts together."""
         counted = sum(self.counted[part] for part in parts)
         return sum(self.predicted[part] for part in parts) / counted - 1 if counted else 0.0
 
 
 def held(run: Run) -> Iterator[Held]:
-    """Every rank of every trial whose arm is a layout of the planner's."""
+    """Yield measured and predicted memory of every rank of every trial whose arm is a layout of the
+    planner."""
     for arm, backend in ((arm, backend) for arm in run.arms for backend in run.backends):
         trials = [t for t in run.select(arm, backend) if t.device_memory]
         if not trials:
@@ -66,7 +67,7 @@ def held(run: Run) -> Iterator[Held]:
         slots = len(settings.rule.slots)
         element = 2 if settings.plan_precision.lower else width
         precision = Precision(width, width, slots * width, element)
-        # Of layers in parts it is counted what waits for a backward pass: the loss does not.
+        # Stages count what is saved between passes, which excludes the logits.
         staged = settings.split is not None or settings.zero > 0
         mesh = Mesh(int(x.dp[0]), int(x.pp[0]), int(x.tp[0]))
         for rank, counted in enumerate(trials[0].device_memory):
@@ -81,19 +82,20 @@ def held(run: Run) -> Iterator[Held]:
 
 
 def told(x: Layouts) -> str:
-    """``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``."""
+    """Format a layout as ``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``."""
     of = x.describe(0)
     mesh = " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp"))
     return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"
 
 
 def describe(rows: Sequence[Held]) -> list[dict[str, Any]]:
-    """As JSON."""
+    """Return the rows as JSON-compatible values."""
     return [vars(row) for row in rows]
 
 
 def table(rows: Sequence[Held], words: Words) -> Table:
-    """Of every arm and backend the rank that counted most, in bytes: counted / predicted."""
+    """Return, for every arm and backend, the rank with most memory, as counted / predicted
+    bytes."""
     fullest: dict[tuple[str, str], Held] = {}
     for row in rows:
         key = (row.arm, row.backend)

@@ -30,7 +30,7 @@ GB = 1e9
 
 
 def page(plan: Plan, top: int, words: Words) -> Page:
-    """The answer, the front, where the time goes."""
+    """Make the page: the answer, the Pareto front, and the breakdown of time."""
     request = plan.request
     about = {"model": request.shape.name, "devices": f"{request.cluster.devices:,}",
              "device": request.device, "memory": told_bytes(request.cluster.memory)}  # fmt: skip
@@ -63,7 +63,7 @@ def page(plan: Plan, top: int, words: Words) -> Page:
 
 
 def front_figure(plan: Plan, words: Words) -> Figure:
-    """Memory against time."""
+    """Make the figure of memory against time."""
     rows, meshes = plan.front, plan.meshes
     marks: list[Mark] = [
         Line(*_places(plan, meshes), Owner(series="mesh"), joined=False, marker="circle",
@@ -88,16 +88,18 @@ def front_figure(plan: Plan, words: Words) -> Figure:
 
 
 def _places(plan: Plan, rows: list[int]) -> tuple[Any, Any]:
+    """Return the coordinates of rows: memory in GB, and seconds."""
     return plan.held[rows] / GB, plan.total[rows]
 
 
 def _hint(plan: Plan, row: int, words: Words) -> str:
+    """Return the tooltip of a row."""
     held, seconds = told_bytes(float(plan.held[row])), told_seconds(float(plan.total[row]))
     return f"{shown.layout(plan, row, words)}: {held}, {seconds}"
 
 
 def bars(plan: Plan, rows: list[int], words: Words) -> Figure:
-    """Parts of the time of each layout, beside one another."""
+    """Make the bar chart of the parts of the time of each layout."""
     names = [plan.mesh(row) for row in rows]
     panel = Panel(
         list(_stacks(plan, rows)), Axis(words("planner.axis.seconds"), low=0.0),
@@ -112,6 +114,7 @@ def bars(plan: Plan, rows: list[int], words: Words) -> Figure:
 
 
 def _stacks(plan: Plan, rows: list[int]) -> Iterator[Bar]:
+    """Yield the stacked bars of each row."""
     for y, row in enumerate(rows):
         parts = plan.seconds.describe(row)
         ordered = {key: parts[key] for key in COLOURS}

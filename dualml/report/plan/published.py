@@ -22,6 +22,7 @@ STAGES = ("plain", "zero_1", "zero_2", "zero_3")
 
 
 def tables(words: Words) -> Iterator[Table]:
+    """Yield all comparison tables."""
     yield errors(words)
     yield timed(words)
     yield chosen(words)
@@ -31,6 +32,7 @@ def tables(words: Words) -> Iterator[Table]:
 
 
 def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Words) -> Table:
+    """Make a table with the columns ``keys``."""
     columns = [
         Column(k, words(f"planner.column.{k}"), show="text" if k in TEXTS else "number")
         for k in keys
@@ -39,7 +41,7 @@ def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Words) ->
 
 
 def errors(words: Words) -> Table:
-    """Median and worst error of the runs used for the fit and of those held out."""
+    """Return the table of median and worst errors of the fitted and the held-out runs."""
     rows: list[Cells] = []
     for key, predicted in vars(halves()).items():
         median, worst = map(numbers.percent, summary([p.error for p in predicted]))
@@ -48,7 +50,7 @@ def errors(words: Words) -> Table:
 
 
 def timed(words: Words) -> Table:
-    """Every published run: its layout, and teraFLOP/s of a device."""
+    """Return the table of all published runs: layout, and teraFLOP/s per device."""
     rows: list[Cells] = []
     for run in runs():
         p = run.predict()
@@ -63,7 +65,8 @@ def timed(words: Words) -> Table:
 
 
 def used(p: Predicted) -> str:
-    """``tp 8 · pp 12, selective sp``; what was not published in brackets."""
+    """Format a run's layout as ``tp 8 · pp 12, selective sp``; unpublished parts are in
+    brackets."""
     of = p.run.layouts.describe(p.row)
     axes = [f"tp {of['tp']}", f"pp {of['pp']}"] + ([f"cp {of['cp']}"] if of["cp"] > 1 else [])
     more = [f"ZeRO-{of['zero']}"] if of["zero"] else []
@@ -75,13 +78,14 @@ def used(p: Predicted) -> str:
 
 
 def signed(share: float) -> str:
+    """Format a share as a signed percentage with one decimal."""
     return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 @cache
 def choices() -> tuple[tuple[Run, str, str, float], ...]:
-    """Of the tables whose authors chose the layout: the run, the meshes used and found, and what
-    the planner's would save, both by the planner's time."""
+    """Return the runs whose authors chose the layout, with the mesh used, the mesh found, and the
+    share of time that the planner's mesh would save, both by the planner's time."""
     rows = []
     for run in runs():
         if run.table not in ("narayanan-1", "llama3-4"):
@@ -104,11 +108,13 @@ def choices() -> tuple[tuple[Run, str, str, float], ...]:
 
 
 def _mesh(of: dict[str, Any]) -> str:
+    """Format the mesh of a layout as ``dp 8 · pp 4 · tp 8``."""
     return " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp", "cp")
                       if axis != "cp" or of["cp"] > 1)  # fmt: skip
 
 
 def chosen(words: Words) -> Table:
+    """Return the table of chosen and found meshes."""
     rows: list[Cells] = [
         [f"{run.name} {run.model}", f"{run.devices:,}", before, after, signed(saved)]
         for run, before, after, saved in choices()
@@ -117,7 +123,7 @@ def chosen(words: Words) -> Table:
 
 
 def of_states(words: Words) -> Table:
-    """ZeRO's table 1."""
+    """Return ZeRO's table 1: bytes of weights, gradients and optimizer state per device."""
     rows: list[Cells] = []
     for parameters, n, *published in given()["zero-1"]["rows"]:
         predicted = [float(states(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)]
@@ -129,17 +135,18 @@ def of_states(words: Words) -> Table:
 
 
 def digits(x: float) -> str:
-    """Four significant ones, or all that stand before the point."""
+    """Format a number with four significant digits, or all digits before the decimal point."""
     return f"{x:.4g}" if x < 1e4 else f"{x:.0f}"
 
 
 def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
-    """Ψ whose states fill the memory of a device."""
+    """Return the number of parameters Ψ whose weights, gradients and optimizer state fill the
+    memory of a device."""
     return memory * model_parallel / float(states(1.0, zero, replicas, PRECISIONS["mixed"]))
 
 
 def largest(words: Words) -> Table:
-    """ZeRO's table 2."""
+    """Return ZeRO's table 2: largest model that fits."""
     table = given()["zero-2"]
     rows: list[Cells] = []
     for mp, n, *published in table["rows"]:
@@ -153,7 +160,7 @@ def largest(words: Words) -> Table:
 
 
 def of_technique(name: str, tp: int) -> tuple[float, float]:
-    """Bytes that a layer of GPT-3 keeps by a technique, divided by sbh, and 5as/h."""
+    """Return the bytes that a layer of GPT-3 saves with a technique, divided by sbh, and 5as/h."""
     shape = find("gpt3-175b")
     again = next((word for word in RECOMPUTED if word in name.split("+")), "none")
     t = tp if "tp" in name else 1
@@ -166,7 +173,7 @@ def of_technique(name: str, tp: int) -> tuple[float, float]:
 
 
 def activations(words: Words) -> Table:
-    """Korthikanti's table 2, for GPT-3 on 8 devices."""
+    """Return Korthikanti's table 2, for GPT-3 on 8 devices."""
     rows: list[Cells] = []
     for name, whole, split, scores in given()["korthikanti-2"]["rows"]:
         predicted, ratio = of_technique(name, tp=8)
@@ -177,7 +184,7 @@ def activations(words: Words) -> Table:
 
 
 def describe() -> dict[str, Any]:
-    """The runs with what is predicted, as JSON."""
+    """Return the runs with their predictions as JSON-compatible values."""
     rows = [
         {"run": run.name, "model": run.model, "devices": run.devices,
          "source": given()[run.table]["source"],

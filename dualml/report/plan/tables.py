@@ -12,14 +12,14 @@ from dualml.planner.search import Plan
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.words import Words, numbers
 
-#: Parts of the time or of the memory below this share are not told.
+#: Parts of the time or of the memory below this share are not reported.
 LEAST = 0.005
 #: Rows of the front that are shown: leanest, fastest, and evenly between them.
 FRONT = 12
 
 
 def title(plan: Plan, words: Words) -> Iterator[str]:
-    """What was asked."""
+    """Yield the sentences that state the request."""
     request, cluster = plan.request, plan.request.cluster
     shape = request.shape
     yield words(
@@ -40,7 +40,7 @@ def title(plan: Plan, words: Words) -> Iterator[str]:
 
 
 def count(n: float) -> str:
-    """``175 B``, ``124 M``: three digits."""
+    """Format a number with three digits: ``175 B``, ``124 M``."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if n >= 0.9995 * size:
             return f"{numbers.factor(n / size)} {unit}"
@@ -48,10 +48,12 @@ def count(n: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
+    """Format a bandwidth in bytes per second."""
     return f"{told_bytes(bytes_per_s)}/s"
 
 
 def considered(plan: Plan, shown: int, words: Words) -> str:
+    """Return the sentence about how many layouts were considered."""
     return words(
         "planner.considered", n=f"{len(plan.layouts):,}", fits=f"{len(plan.ranked):,}",
         meshes=f"{len(plan.meshes):,}", shown=shown,
@@ -59,7 +61,8 @@ def considered(plan: Plan, shown: int, words: Words) -> str:
 
 
 def table(name: str, plan: Plan, rows: list[int], words: Words, caption: str = "") -> Table:
-    """A row for each layout; ``limit`` marks those that do not fit, where there are any."""
+    """Make a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
+    there are any."""
     x = plan.layouts
     axes = ["dp", "pp", "tp"] + (["cp"] if (x.cp > 1).any() else [])
     marked = not plan.fits[rows].all()
@@ -84,14 +87,15 @@ def table(name: str, plan: Plan, rows: list[int], words: Words, caption: str = "
 
 
 def again(of: Mapping[str, Any]) -> str:
-    """``selective``, with sp where devices share the sequence, with v where stages interleave."""
+    """Format the recomputation of a layout: ``selective``, with ``sp`` for sequence parallelism and
+    ``v2`` for interleaved stages."""
     more = [" sp"] if of["sp"] else []
     more += [f" v{of['chunks']}"] if of["chunks"] > 1 else []
     return "".join([of["recompute"], *more])
 
 
 def layout(plan: Plan, row: int, words: Words) -> str:
-    """All that a layout chooses."""
+    """Return a sentence with all choices of a layout."""
     of = plan.layouts.describe(row)
     return words(
         "planner.layout", mesh=plan.mesh(row), zero=of["zero"], micro=of["micro"], again=again(of)
@@ -99,7 +103,7 @@ def layout(plan: Plan, row: int, words: Words) -> str:
 
 
 def front(plan: Plan) -> list[int]:
-    """At most ``FRONT`` rows of the front, among them its ends and the winner."""
+    """Return at most ``FRONT`` rows of the Pareto front, including its ends and the winner."""
     rows = plan.front
     if len(rows) <= FRONT:
         return rows
@@ -110,7 +114,7 @@ def front(plan: Plan) -> list[int]:
 
 
 def explained(plan: Plan, words: Words) -> Iterator[str]:
-    """Why this one: what it takes, what it holds, what binds it."""
+    """Yield the sentences that explain the winner: its time, its memory, and what limits it."""
     row, request = plan.best, plan.request
     of, shape = plan.layouts.describe(row), plan.request.shape
     yield words(
@@ -136,7 +140,7 @@ def explained(plan: Plan, words: Words) -> Iterator[str]:
 
 
 def shares(plan: Plan, row: int, words: Words) -> list[str]:
-    """Parts of the time, the largest first."""
+    """Return the parts of the time with their shares, largest first."""
     total = float(plan.total[row])
     parts = sorted(plan.seconds.describe(row).items(), key=lambda item: -item[1])
     return [f"{words(f'planner.part.{key}')} {numbers.percent(part / total)}"
@@ -144,7 +148,7 @@ def shares(plan: Plan, row: int, words: Words) -> list[str]:
 
 
 def bound(plan: Plan, words: Words) -> str:
-    """What binds the winner."""
+    """Return the sentence about what limits the winner."""
     name = plan.binding
     saved = plan.bounds[name] if name in plan.bounds else plan.share(name)
     values: dict[str, Any] = {"share": numbers.percent(saved)}
