@@ -1,4 +1,5 @@
-"""Ways to add up gradients or parameters over ranks: one file each, found by itself."""
+"""Aggregation strategies, which sum gradients or parameters over ranks: one file each, discovered
+automatically."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ from dualml.aggregation.schedule import Stage as Stage
 from dualml.aggregation.schedule import Transfer as Transfer
 from dualml.aggregation.tree import Tree as Tree
 
-#: The server that nobody waits for: no way of adding up, see `dualml.aggregation.asynchronous`.
+#: Asynchronous server, which is no all-reduce strategy: see `dualml.aggregation.asynchronous`.
 ASYNCHRONOUS = "parameter_server_async"
 #: The framework's own data parallel training: see `dualml.aggregation.native`.
 NATIVE = "native"
 #: One process that splits each batch over the devices of its machine, as `torch.nn.DataParallel`.
 REPLICAS = "replicas"
-#: Names an arm may give as its strategy that are more than a way of adding up.
+#: Values of an arm's ``strategy`` that select a training scheme, not only an all-reduce.
 SCHEMES = (ASYNCHRONOUS, NATIVE, REPLICAS)
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy of that name.
+    """Return the strategy of that name.
 
     Raises:
-        UserError: an unknown name, with the nearest known one.
+        UserError: an unknown name; the message suggests the nearest known one.
     """
     return STRATEGIES.find(name)()

@@ -1,4 +1,4 @@
-"""Everyone gets everything and adds it up alone."""
+"""All-gather of the whole vectors, then a local sum on every rank."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dualml.communicator.base import Communicator
 @STRATEGIES.register("all_gather", 20)
 @dataclass(frozen=True)
 class AllGather(Strategy):
-    """all_gather of the whole vectors, then a local sum in the order of ranks.
+    """All-gathers the whole vectors and sums them locally in the order of ranks.
 
-    Every rank sends and receives (n − 1) S: the simplest way, and the one whose cost grows with n.
-    All ranks add in the same order, so they agree bit for bit. The schedule shows every rank's
-    vector as one message to every other rank.
+    Every rank sends and receives (n − 1) S: the simplest algorithm, and the one whose cost grows
+    with n. All ranks add in the same order, so they agree bit for bit. The schedule shows every
+    rank's vector as one message to every other rank.
 
     Source: Thakur, Rabenseifner & Gropp 2005, "Optimization of Collective Communication Operations
     in MPICH", Int. J. High Perform. Comput. Appl. 19(1), section 4.1 (all-gather).

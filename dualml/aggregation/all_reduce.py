@@ -1,4 +1,4 @@
-"""The framework's own all-reduce."""
+"""All-reduce by the framework's own collective."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dualml.communicator.base import Communicator
 @STRATEGIES.register("all_reduce", 10)
 @dataclass(frozen=True)
 class AllReduce(Strategy):
-    """One call of the framework's collective; which algorithm it uses is the framework's choice.
+    """Calls the framework's all-reduce once; the framework chooses the algorithm.
 
-    The schedule shown for it is the ring's, which moves the fewest bytes a rank can get away with:
-    2 (n − 1) / n · S.
+    The schedule shown for it is the ring's, which moves the fewest bytes per rank that any
+    algorithm can: 2 (n − 1) / n · S.
 
     Source: Patarasuk & Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations", J. Parallel Distrib. Comput. 69(2), theorem 1.

@@ -1,4 +1,4 @@
-"""The asynchronous parameter server: nobody waits for anybody but the server."""
+"""Asynchronous parameter server: workers wait only for the server, not for one another."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ POLL_S = 0.0005
 
 
 class Asynchronous(DataParallel):
-    """Rank 0 serves the parameters and works too; every rank's gradient is an update of its own.
+    """Data parallel training in which rank 0 serves the parameters and also works; every rank's
+    gradient is an update of its own.
 
-    A worker computes the gradient of its part of the batch at the parameters it got last, sends it,
-    and gets the parameters after its update. Meanwhile others have updated them: the *staleness* of
-    a gradient is the number of updates made between the parameters it was computed at and its own
-    update. Served in a ``planned`` order (each rank once per global batch, in an order drawn from
-    the seed) the trajectory is the same on every backend and in the float64 referee; served as they
-    come (``free``) it is not, but nobody ever waits for a slower one. All catch up wherever the
-    loss is read.
+    A worker computes the gradient of its part of the batch at the parameters it pulled last, pushes
+    it, and pulls the parameters after its update. Meanwhile others have updated them: the
+    *staleness* of a gradient is the number of updates between the parameters it was computed at and
+    its own update. If the server handles ranks in a ``planned`` order (each rank once per global
+    batch, in an order drawn from the seed), the trajectory is the same on every backend and in the
+    float64 reference. If it handles them as they arrive (``free``), the trajectory is not
+    reproducible, but no rank waits for a slower one. All ranks catch up whenever the loss is read.
 
     Source: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS;
     staleness as in Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel
     Parameter Server", NeurIPS.
 
     Attributes:
-        formulas: of a worker, as those of a `dualml.aggregation.Strategy`.
-        served: one (step, rank, staleness) for each update, in their order; on rank 0 only.
+        formulas: messages, bytes and time of a worker, as in `dualml.aggregation.Strategy`.
+        update_log: one (step, rank, staleness) per update, in order; on rank 0 only.
     """
 
     formulas: ClassVar[tuple[str, ...]] = (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )")
@@ -45,16 +46,17 @@ class Asynchronous(DataParallel):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.served: list[tuple[int, int, int]] = []
-        self.fetched = [0] * self.comm.size  # number of the update after which a rank got its own
-        self.steps = [0] * self.comm.size  # global batches a rank has delivered its part of
-        self.stale: list[Tensor] = []  # the parameters that rank 0 works with, stale as all others'
+        self.fetched = [0] * self.comm.size  # rank → update whose parameters it has
+        self.steps = [0] * self.comm.size  # rank → global batches it has pushed
+        self.stale: list[Tensor] = []  # what rank 0 computes at
 
     @property
     def free(self) -> bool:
         return self.settings.arrival == "free"
 
     def strategy_of(self, settings: Aggregation) -> Strategy:
-        """Its messages are its own; a gradient and its answer are one round of a server."""
+        """Return the synchronous server's strategy, whose messages per gradient are the same: the
+        push and its answer are one round."""
         return ParameterServer()
 
     @property
@@ -76,16 +78,17 @@ class Asynchronous(DataParallel):
         return gradients
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """The server has made every update already."""
+        """Do nothing: the server has already applied every update."""
 
     def order(self, step: int) -> Array:
-        """The planned order of arrival at this global batch."""
+        """Return the planned order in which the server handles the ranks in this global batch,
+        (n,)."""
         return generator(self.seed, "arrival", step).permutation(self.comm.size)
 
-    # --- a worker --------------------------------------------------------------------------------
+    # --- worker -----------------------------------------------------------------------------------
 
     def deliver(self, gradients: Sequence[Tensor]) -> None:
-        """Send the gradient, get the parameters after it."""
+        """Push the gradient to the server and pull the parameters after its update."""
         if self.free:
             self.comm.place.board.post(self.key(self.comm.rank), str(self.now))
         for g in gradients:
@@ -94,13 +97,14 @@ class Asynchronous(DataParallel):
         self.pieces.assign(fresh)
 
     def key(self, rank: int) -> str:
-        """Where a worker announces its gradient."""
+        """Return the store key under which a worker announces its gradient."""
         return f"ready.{self.comm.place.key}.{self.comm.generation}.{rank}"
 
-    # --- the server ------------------------------------------------------------------------------
+    # --- server -----------------------------------------------------------------------------------
 
     def work(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """The server's own gradient, at the parameters it got when it was last served."""
+        """Compute the server's own gradient at the parameters of its last update; return the lazy
+        loss and the gradient."""
         now = self.pieces.parameters()
         self.pieces.assign(self.stale or now)
         loss, gradients = self.pieces.gradient(part, factor)
@@ -109,7 +113,7 @@ class Asynchronous(DataParallel):
         return loss, own
 
     def serve(self, rank: int, step: int, own: Sequence[Tensor] = ()) -> None:
-        """One update with the gradient of ``rank``, which then gets the parameters."""
+        """Apply the gradient of ``rank`` as one update and send it the new parameters."""
         if rank == 0:
             self.apply(own, 0, step)
             return
@@ -128,7 +132,7 @@ class Asynchronous(DataParallel):
             self.stale = self.pieces.parameters()
 
     def serve_waiting(self) -> bool:
-        """Serve every worker that has announced a gradient; whether there was one."""
+        """Serve every worker that has announced a gradient; return whether there was one."""
         before = len(self.served)
         for rank in range(1, self.comm.size):
             announced = int(self.comm.place.board.read(self.key(rank)) or 0)
@@ -137,7 +141,7 @@ class Asynchronous(DataParallel):
         return len(self.served) > before
 
     def catch_up(self, step: int) -> None:
-        """Serve until every worker has delivered its part of ``step``."""
+        """Serve until every worker has pushed its gradient of ``step``."""
         last = time.monotonic()
         while any(done < step for done in self.steps):
             if self.serve_waiting():
@@ -150,13 +154,13 @@ class Asynchronous(DataParallel):
                 time.sleep(POLL_S)
 
     def buffers(self) -> int:
-        """With the parameters that rank 0 keeps until it is served."""
+        """Return the bytes of buffers, including the stale parameters that rank 0 keeps."""
         return super().buffers() + sum(map(self.comm.nbytes, self.stale))
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- traces and evaluation --------------------------------------------------------------------
 
     def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """`trace` has it: there is no sum that it enters."""
+        """Return no gradient: there is no sum that it enters, and `trace` returns it."""
         return {}
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
@@ -165,11 +169,11 @@ class Asynchronous(DataParallel):
                 self.catch_up(self.now)
         return super().read(lazy)
 
-    #: Rank 0 has the parameters, the others what they got last.
+    #: Rank 0 has the parameters, the others those they pulled last.
     alike = False
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
-        """The gradient is the one this rank would deliver next."""
+        """Return the trace of the batch; its gradient is the one that this rank would push next."""
         part, _, factor = self.deal(batch)
         _, gradients = self.work(part, factor)
         return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
@@ -181,7 +185,7 @@ class Asynchronous(DataParallel):
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         if self.free and self.comm.rank == 0:
-            self.catch_up(self.now)  # nothing may be under way when the parameters change
+            self.catch_up(self.now)  # no gradient may be pending now
         self.now = step
         state = dict(state)
         held, counts = state.pop("stale", {}), state.pop("counts", {})
@@ -196,11 +200,11 @@ class Asynchronous(DataParallel):
             self.times.clear()
             self.served, self.before = [], 0
 
-    before = 0  # updates made before the first one in ``served``
+    before = 0  # updates applied before the first one in the log
 
 
 def staleness(served: Sequence[tuple[int, int, int]], size: int) -> dict[str, Any]:
-    """Mean and largest staleness, of all gradients and of each rank's."""
+    """Return the mean and maximum staleness of all gradients, and the mean of each rank's."""
     every = [s for _, _, s in served] or [0]
     ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]
     means = [float(np.mean(r)) for r in ranks]

@@ -1,4 +1,4 @@
-"""What a strategy is: a way to add up one vector over all ranks."""
+"""Base class of aggregation strategies: algorithms that sum one vector over all ranks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Strategy:
-    """Adds up a 1-D tensor over the ranks of a communicator.
+    """Sums a 1-D tensor over the ranks of a communicator.
 
-    In its methods ``comm`` is the communicator, ``n`` the number of its ranks and ``length`` how
-    many elements the tensor has.
+    In its methods ``comm`` is the communicator, ``n`` the number of its ranks and ``length`` the
+    number of elements of the tensor.
 
     Attributes:
-        name: the word in an experiment file.
-        exact: every rank ends with the sum, but for rounding.
-        uses: primitives of the communicator it is made of.
-        counted: its messages are made here, one by one; otherwise a native collective makes them.
+        name: name in experiment files.
+        exact: whether every rank ends with the sum, up to rounding.
+        uses: primitives of the communicator that it consists of.
+        is_point_to_point: whether its messages are sent here, one by one; otherwise a native
+            collective sends them.
         formulas: messages m and bytes b that the busiest rank sends, and the time T of the critical
             path, in LaTeX with n ranks, S bytes, α and β.
-        textbook: the strategy whose messages a native collective is taken to send.
+        reference_algorithm: name of the strategy whose messages a native collective is assumed to
+            send.
     """
 
     name: ClassVar[str]
@@ -39,37 +41,43 @@ class Strategy:
     textbook: ClassVar[str] = ""
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        """Σ over ranks of ``x`` (1-D, the same length everywhere), on every rank: what comes of the
-        schedule. ``x`` is given away: it may be overwritten and returned."""
+        """Return the sum over ranks of ``x`` (1-D, the same length everywhere) on every rank, by
+        executing the schedule. ``x`` may be overwritten and returned."""
         return execute(self.schedule(comm.size), comm, x)
 
     def schedule(self, n: int) -> Schedule:
-        """Who sends what to whom among n ranks; of a native collective as its textbook says."""
+        """Return the messages among n ranks; for a native collective those of its reference
+        algorithm."""
         return STRATEGIES[self.textbook]().schedule(n)
 
     def on_nodes(self, per_node: int) -> Strategy:
-        """The strategy for ``per_node`` ranks on each machine, where that matters to it."""
+        """Return the strategy for ``per_node`` ranks on each machine; most strategies do not depend
+        on it."""
         return self
 
     def on_layers(self, sizes: Sequence[int]) -> Strategy:
-        """The strategy for a vector of layers with so many elements each, cut between layers alone.
+        """Return the strategy for a vector of layers with these numbers of elements, split only
+        between layers.
 
         Raises:
-            UserError: it does not cut the vector into one chunk for each rank.
+            UserError: the strategy does not split the vector into one chunk per rank.
         """
         raise UserError(f"cut = layers is for the ring; {self.name} has no chunk for each rank")
 
     @classmethod
     def closed(cls) -> bool:
-        """Whether `stages` and `busiest` are closed forms, and so cheap for any n."""
+        """Return whether `step_groups` and `max_rank_volume` are closed forms, and so cheap for any
+        n."""
         return cls.stages is not Strategy.stages
 
     def stages(self, n: int, length: int) -> list[Stage]:
-        """The steps of one aggregation of ``length`` elements, alike ones together; n ≥ 2."""
+        """Return the steps of one aggregation of ``length`` elements, with equal consecutive steps
+        grouped; n ≥ 2."""
         return stages_of(self.schedule(n), length)
 
     def busiest(self, n: int, length: int) -> tuple[int, int]:
-        """Messages and elements that the busiest rank sends; it receives as many. n ≥ 2."""
+        """Return the number of messages and of elements that the busiest rank sends, which are also
+        those that it receives; n ≥ 2."""
         schedule = self.schedule(n)
         moved = (f(rank, length) for f in (schedule.sent, schedule.received) for rank in range(n))
         return max(moved, key=lambda pair: (pair[1], pair[0]))
@@ -80,7 +88,8 @@ STRATEGIES: Kinds[Strategy] = Kinds("strategy", "dualml.aggregation")
 
 
 def execute(schedule: Schedule, comm: Communicator, x: Tensor) -> Tensor:
-    """Carry out a schedule with point-to-point messages; ``x`` may be overwritten.
+    """Execute a schedule with point-to-point messages and return the result; ``x`` may be
+    overwritten.
 
     A rank takes part only in the steps in which it sends or receives.
     """

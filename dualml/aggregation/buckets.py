@@ -1,4 +1,5 @@
-"""Which tensors travel together: one message each, or flat buckets of a chosen size."""
+"""Gradient buckets: which tensors are sent together, one message each or in flat buckets of a
+chosen size."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ BUCKET_BYTES = 25 * 2**20
 def layout(
     shapes: Mapping[str, Sequence[int]], limit: int = BUCKET_BYTES, width: int = 4
 ) -> list[list[str]]:
-    """Names of the tensors of each bucket, in their order.
+    """Return the names of the tensors of each bucket, in their order.
 
     A bucket is closed before it would exceed ``limit`` bytes; a larger tensor has one for itself.
 
     Args:
         shapes: name → shape.
-        limit: bytes of a bucket; 0 gives every tensor its own.
-        width: bytes of an element.
+        limit: maximum bytes of a bucket; 0 gives every tensor its own.
+        width: bytes per element.
 
     >>> layout({"a": (10,), "b": (20,), "c": (30,)}, limit=120)
     [['a', 'b'], ['c']]

@@ -1,4 +1,4 @@
-"""Sending less than the gradient: half precision, or its largest entries only."""
+"""Gradient compression: half precision, or only the largest entries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dualml.errors import TrialError
 
 
 def sum_half(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:
-    """The strategy's sum of ``x`` rounded to float16, added up in float16 on the way.
+    """Return the strategy's sum of ``x`` rounded to float16, accumulated in float16.
 
-    Half the bytes; entries below 6e-8 vanish.
+    It sends half the bytes; entries below 6e-8 vanish.
 
     Raises:
         TrialError: a sum beyond 65504, the largest float16.
@@ -31,16 +31,17 @@ def sum_half(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:
 
 
 class TopK:
-    """The largest entries of each rank, and a memory of what was not sent (error feedback).
+    """Sends the largest entries of each rank's gradient and keeps the rest for later (error
+    feedback).
 
-    Each rank adds what it kept back to its new gradient, p = g + e, sends the ⌈fraction · d⌉
-    entries of p largest in magnitude (of equal ones the first) and keeps the rest, e = p − sent.
-    Everyone adds up what everyone sent.
+    Each rank adds its residual to its new gradient, p = g + e, sends the ⌈fraction · d⌉ entries of
+    p largest in magnitude (the first of equal ones) and keeps the rest, e = p − sent. Every rank
+    sums what all ranks sent.
 
     Source: Stich, Cordonnier & Jaggi 2018, "Sparsified SGD with Memory", NeurIPS, algorithm 1.
 
     Attributes:
-        kept: bucket → e, a float array of the bucket's length.
+        residuals: bucket → e, a float array of the bucket's length.
     """
 
     def __init__(self, fraction: float) -> None:

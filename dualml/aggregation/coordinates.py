@@ -1,4 +1,4 @@
-"""Reductions that are no sums: the largest or the middle of all ranks' values, entry by entry."""
+"""Reductions that are not sums: the elementwise maximum or median over ranks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dualml.communicator.base import Communicator
 
 Tensor = Any
 
-#: Name of the reduction → strategies that carry it out. A median needs the values of all ranks, a
-#: maximum can be taken on the way. Bytes are the strategy's, as of a sum.
+#: Name of the reduction → strategies that can compute it. A median needs the values of all ranks, a
+#: maximum can be taken step by step. The bytes sent are those of the strategy's sum.
 COORDINATEWISE: dict[str, tuple[str, ...]] = {
     "max": ("all_reduce", "all_gather"),
     "median": ("all_gather",),
@@ -21,11 +21,11 @@ def reduce_coordinates(strategy: Strategy, comm: Communicator, x: Tensor, reduce
     """Return the ``max`` or ``median`` over the ranks of every entry of the 1-D ``x``, the same on
     every rank.
 
-    The median of an even number of ranks is the mean of the middle two. ``x`` is given away: it may
-    be overwritten and returned.
+    The median of an even number of ranks is the mean of the middle two. ``x`` may be overwritten
+    and returned.
 
     Args:
-        strategy: one that `COORDINATEWISE` names for ``reduce``.
+        strategy: a strategy that `COORDINATEWISE` lists for ``reduce``.
 
     Source: Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
     Rates", ICML, definition 1 (coordinate-wise median).

@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: the ring's bytes in the tree's steps."""
+"""Recursive halving and doubling: as few bytes as the ring, as few steps as the tree."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dualml.communicator.parts import start_of
 @STRATEGIES.register("halving_doubling", 80)
 @dataclass(frozen=True)
 class HalvingDoubling(Strategy):
-    """Reduce-scatter by recursive halving, all-gather by recursive doubling (Rabenseifner).
+    """Reduce-scatters by recursive halving, all-gathers by recursive doubling (Rabenseifner).
 
-    Among p = 2^k ranks, partners at distance p / 2, p / 4, …, 1 swap halves of what they still
-    hold and add; then they swap back in the opposite order. 2 log₂ p messages and 2 (p − 1) / p ·
-    S bytes per rank. If n is no power of two, each of the n − p ranks beyond p first hands its
-    vector to one below p, and gets the sum at the end.
+    Among p = 2^k ranks, partners at distance p / 2, p / 4, …, 1 exchange halves of their current
+    chunks and add; then they exchange back in the opposite order. 2 log₂ p messages and 2 (p − 1) /
+    p · S bytes per rank. If n is no power of two, each of the n − p ranks from p on first sends its
+    vector to a rank below p, and receives the sum at the end.
 
     Source: Thakur, Rabenseifner & Gropp 2005, section 4.5.
     """
@@ -33,7 +33,7 @@ class HalvingDoubling(Strategy):
         p = 1 << (n.bit_length() - 1)
         extra = range(p, n)
         halving: list[tuple[Transfer, ...]] = []
-        held = dict.fromkeys(range(p), (0, p))  # chunks a rank is still responsible for
+        held = dict.fromkeys(range(p), (0, p))  # rank → chunks that it still reduces
         distance = p // 2
         while distance:
             step = []

@@ -1,4 +1,4 @@
-"""Two levels: add up inside each node first, so that less has to cross the network between them."""
+"""Two-level all-reduce: sum inside each node first, so that less data crosses the network."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from dualml.communicator.parts import start_of
 @STRATEGIES.register("hierarchical", 85)
 @dataclass(frozen=True)
 class Hierarchical(Strategy):
-    """Reduce-scatter inside a node, all-reduce between nodes, all-gather inside: three rings.
+    """Reduce-scatters inside nodes, all-reduces between nodes, all-gathers inside: three rings.
 
-    With K ranks on each of N nodes, rank r on node ⌊r / K⌋. Each node first adds up, and each of
-    its ranks then holds one K-th of the node's sum. Ranks that hold the same part, one of each
-    node, add it up around a ring between the nodes. 2 (N − 1) / N · S leave a node, by the ring
-    over all n = K·N ranks 2 (n − 1) / n · S; a rank sends the ring's bytes in fewer messages.
+    There are K ranks on each of N nodes, rank r on node ⌊r / K⌋. Each node first sums its vectors,
+    and each of its ranks then holds one K-th of the node's sum. Ranks that hold the same part, one
+    per node, sum it around a ring between the nodes. 2 (N − 1) / N · S bytes leave a node, against
+    2 (n − 1) / n · S in the ring over all n = K·N ranks; a rank sends as many bytes as in the ring,
+    in fewer messages.
 
     Args:
-        per_node: K; 0: of ranks on several machines as many as each has, where that is the same
-            number of neighbours in rank and more than one, else the largest divisor of n up to √n.
+        per_node: K; 0: the number of ranks on each machine, if it is above one and the same for all
+            and they are consecutive; else the largest divisor of n up to √n.
 
     Source: Jia et al. 2018, "Highly Scalable Deep Learning Training System with Mixed-Precision:
-    Training ImageNet in Four Minutes", section 3.3; Mikami et al. 2018, "Massively Distributed
-    SGD: ImageNet/ResNet-50 Training in a Flash", section 3.2 (two levels of reduce-scatter).
+    Training ImageNet in Four Minutes", section 3.3; Mikami et al. 2018, "Massively Distributed SGD:
+    ImageNet/ResNet-50 Training in a Flash", section 3.2 (two levels of reduce-scatter).
     """
 
     per_node: int = 0
@@ -47,7 +48,7 @@ class Hierarchical(Strategy):
         return replace(self, per_node=per_node)
 
     def inside(self, n: int) -> int:
-        """K of n ranks."""
+        """Return the number K of ranks on each node, out of n."""
         k = self.per_node
         if 1 < k < n and n % k == 0:
             return k
@@ -58,7 +59,8 @@ class Hierarchical(Strategy):
         nodes = n // k
 
         def within(first: int, then: Then) -> list[tuple[Transfer, ...]]:
-            """Around each node's ring, parts of as many chunks as there are nodes."""
+            """Return the steps of the rings inside the nodes, on parts of as many chunks as there
+            are nodes."""
             return [
                 tuple(
                     Transfer(a * k + t.source, a * k + t.target, t.first * nodes,
@@ -69,7 +71,8 @@ class Hierarchical(Strategy):
             ]  # fmt: skip
 
         def across(first: int, then: Then) -> list[tuple[Transfer, ...]]:
-            """Around the rings between nodes: rank l of each has part l + 1."""
+            """Return the steps of the rings between nodes: local rank l of each node holds part l +
+            1."""
             return [
                 tuple(
                     Transfer(t.source * k + r, t.target * k + r, chunk, chunk, then)
@@ -100,7 +103,7 @@ class Hierarchical(Strategy):
 
         k = self.inside(n)
         nodes = n // k
-        # Row: part, column: chunk of it. A ring's rank sends all but one, twice, and receives so.
+        # Row: part, column: its chunk. Each rank sends (and receives) all chunks but one, twice.
         chunks = np.diff([start_of(length, n, c) for c in range(n + 1)]).reshape(k, nodes)
         parts = chunks.sum(axis=1, keepdims=True)
 

@@ -1,4 +1,4 @@
-"""Chunks of whole layers: a vector is cut where one layer ends and the next begins."""
+"""Chunks of whole layers: a vector is split only at the boundaries of layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 
 
 def layer_sizes(names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> list[int]:
-    """Return the elements of each layer, in the order of ``names``: tensors next to one another
+    """Return the number of elements of each layer, in the order of ``names``: consecutive tensors
     whose names agree up to the last dot (``conv1.weight``, ``conv1.bias``) are one layer.
 
     >>> layer_sizes(["a.weight", "a.bias", "b"], {"a.weight": (2, 3), "a.bias": (2,), "b": (5,)})
@@ -26,9 +26,10 @@ def layer_sizes(names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> li
 
 
 def cut_layers(sizes: Sequence[int], n: int) -> tuple[int, ...]:
-    """Return where n chunks of whole layers begin, and where the last one ends, in elements.
+    """Return the start of each of n chunks of whole layers, and the end of the last one, in
+    elements.
 
-    Chunks are runs of layers, in their order; no other cut has a smaller largest chunk. With fewer
+    Chunks are runs of consecutive layers; no other split has a smaller largest chunk. With fewer
     layers than chunks the last ones are empty.
 
     >>> cut_layers([156, 2416, 48120, 1210], 2)
@@ -41,8 +42,8 @@ def cut_layers(sizes: Sequence[int], n: int) -> tuple[int, ...]:
 
 
 def _fill(ends: Sequence[int], most: int, n: int) -> tuple[int, ...]:
-    """Bounds of chunks of at most ``most`` elements, each as full as it gets; empty where n of them
-    do not hold all layers."""
+    """Return the bounds of chunks of at most ``most`` elements, each filled as far as possible;
+    empty if n chunks do not hold all layers."""
     bounds = [0]
     for _ in range(n):
         bounds.append(max(end for end in ends if end - bounds[-1] <= most))

@@ -1,4 +1,4 @@
-"""Local SGD: every rank updates its own parameters, which are averaged from time to time."""
+"""Local SGD: every rank updates its own parameters, which are averaged periodically."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from dualml.backend.ability import Tensor
 
 
 class LocalSGD(DataParallel):
-    """Parameters instead of gradients, after every ``every`` updates.
+    """Aggregates parameters instead of gradients, after every ``every`` updates.
 
     x_r ← x_r − η g_r on every rank r, and after every k-th update x_r ← Σ w_q x_q: over all ranks,
     w_q = b_q / B (samples since the last average) or 1 / n, or over the neighbours on a ring
-    (D-PSGD). One k-th of the messages; in between the ranks drift apart, the more so the larger
-    η k is. With k = 1, all ranks and an optimizer without memory this is the gradient of the batch
-    again: an average of updates is the update of an average.
+    (D-PSGD). It sends one k-th of the messages; in between the ranks diverge, the more so the
+    larger η k is. With k = 1, all ranks and a stateless optimizer it equals training with the
+    gradient of the batch: an average of updates is the update of an average.
 
-    In place of an average the ranks can take the largest or the middle of their values, entry by
-    entry (``reduce`` ``max``, ``median``), or their sum, with which parameters grow n times at
-    every meeting.
+    Instead of an average the ranks can take the elementwise maximum or median of their values
+    (``reduce`` ``max``, ``median``), or their sum, with which parameters grow n times at every
+    aggregation.
 
-    The model that is evaluated and kept is the mean of all ranks'.
+    The model that is evaluated and saved is the mean of all ranks'.
 
-    Source: Stich 2019, "Local SGD Converges Fast and Communicates Little", ICLR, algorithm 1;
-    Lian et al. 2017, algorithm 1, for the neighbours.
+    Source: Stich 2019, "Local SGD Converges Fast and Communicates Little", ICLR, algorithm 1; Lian
+    et al. 2017, algorithm 1, for the neighbours.
 
     Attributes:
-        apart: one (update, divergence, drift) for each averaging where ranks differ: how far this
-            rank's parameters w_r were from the average w that replaces them, as a share of the
-            average, ‖w_r - w‖ / ‖w‖ (Zhao et al. 2018, "Federated Learning with Non-IID Data",
-            eq. 4), and as a share of the way that the average went since the last averaging,
-            ‖w_r - w‖ / ‖w - w_before‖ (client drift: Karimireddy et al. 2020, "SCAFFOLD"). The
-            first averaging has no way to compare with: its drift is nan.
+        divergence_log: one (update, divergence, drift) for each averaging where ranks differ: the
+            distance of this rank's parameters w_r from the average w that replaces them, relative
+            to the average, ‖w_r - w‖ / ‖w‖ (Zhao et al. 2018, "Federated Learning with Non-IID
+            Data", eq. 4), and relative to the distance that the average moved since the last
+            averaging, ‖w_r - w‖ / ‖w - w_before‖ (client drift: Karimireddy et al. 2020,
+            "SCAFFOLD"). The drift of the first averaging, which has no predecessor, is nan.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.apart: list[tuple[int, float, float]] = []
         self.before: list[Array] = []  # the last average
-        self.samples = np.zeros(2)  # this rank's and all ranks' since then
-        self.updates = 0  # of this rank: its schedule waits, too, while its epoch is over
+        self.samples = np.zeros(2)  # of this rank and of all ranks, since then
+        self.updates = 0  # of this rank: its schedule pauses, too, once its epoch is over
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         loss, gradients = self.pieces.gradient(part, factor)
-        if len(part):  # a rank whose epoch is over stays where it is
+        if len(part):  # a rank whose epoch is over makes no update
             self.updates += 1
             self.pieces.update(gradients, self.updates)
         return loss, gradients
@@ -63,7 +63,7 @@ class LocalSGD(DataParallel):
         return gradients
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """The update was made before the ranks met."""
+        """Do nothing: each rank updated its parameters before the aggregation."""
 
     def deal(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
         part, share, _ = super().deal(batch)
@@ -76,14 +76,14 @@ class LocalSGD(DataParallel):
 
     @property
     def weight(self) -> float:
-        """This rank's share of an average."""
+        """Weight of this rank's parameters in an average."""
         weighted = self.settings.reduce == "weighted" and self.strategy.exact
         own, total = self.samples
         return float(own / total) if weighted and total else 1 / self.comm.size
 
     def average(self) -> None:
-        """Replace the parameters by their average over the ranks (or the neighbours), or by what
-        the settings ask for in its place."""
+        """Replace the parameters by their average over the ranks (or the neighbours), or by the
+        reduction that the settings ask for instead."""
         plain = self.settings.reduce in ("sum", *COORDINATEWISE)
         weight, own = 1.0 if plain else self.weight, self.pieces.parameters()
         before = [self.comm.numpy(p) for p in own] if self.diverges else []
@@ -94,7 +94,7 @@ class LocalSGD(DataParallel):
         self.samples[:] = 0
 
     def measure(self, own: list[Array], mean: list[Array]) -> None:
-        """How far this rank was from the average."""
+        """Record the distance of this rank's parameters from the average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
         way = _norm([a - b for a, b in zip(mean, self.before, strict=True)]) if self.before else 0.0
         self.apart.append((self.now, gap / size if size else nan, gap / way if way else nan))
@@ -112,7 +112,8 @@ class LocalSGD(DataParallel):
         return [AllReduce().sum(self.comm, p) for p in parts]
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
-        """The gradient of the whole batch while the parameters agree, this rank's own otherwise."""
+        """Return the trace of the batch, with the gradient of the whole batch while the parameters
+        agree, otherwise this rank's own."""
         part, share, _ = self.deal(batch)
         _, gradients = self.pieces.gradient(part, 1.0 if self.diverges else share)
         if not self.diverges:
@@ -135,5 +136,5 @@ class LocalSGD(DataParallel):
 
 
 def _norm(parts: Sequence[Array]) -> float:
-    """Euclidean norm of all elements."""
+    """Return the Euclidean norm of all elements."""
     return math.sqrt(sum(float(np.square(p, dtype=np.float64).sum()) for p in parts))

@@ -1,4 +1,4 @@
-"""Closed form of the bytes that all ranks together send in one aggregation."""
+"""Communication volume of one aggregation, over all ranks, in closed form."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dualml.aggregation.buckets import layout
 from dualml.aggregation.settings import Aggregation
 
 HALF = 2  # bytes of a float16
-PLACE = 4  # bytes of the position of an entry that `topk` sends
+PLACE = 4  # bytes of the index of an entry that `topk` sends
 
 
 def moved(settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, width: int) -> float:
-    """Count the bytes that n ranks together send to combine one model's gradients or parameters.
+    """Return the bytes that n ranks together send to combine one model's gradients or parameters.
 
-    Of a native collective they are those of its textbook algorithm. No algorithm makes do with
-    less than the ring's 2 (n − 1) S for a sum on every rank, or n (n − 1) S for every rank's vector
-    on every rank: a framework may send more, never fewer.
+    A native collective counts with its reference algorithm. No algorithm sends less than the ring's
+    2 (n − 1) S for a sum on every rank, or n (n − 1) S for every rank's vector on every rank: a
+    framework may send more, never fewer.
 
     Args:
         shapes: parameter → shape.
-        width: bytes of a number.
+        width: bytes per element.
 
     Source: Patarasuk & Yuan 2009, theorem 1.
     """

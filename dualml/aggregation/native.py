@@ -1,5 +1,5 @@
-"""Gradients that are the sum over the ranks when a rank has them: a framework's own training in
-parallel, or buckets sent while the others are computed."""
+"""Data parallel training whose gradients are already summed when they are computed: the framework's
+own data parallel module, or buckets that are reduced during the backward pass."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dualml.backend.ability import Summing, Tensor
 
 
 class Summed(DataParallel):
-    """The pieces add up; see `dualml.backend.ability.Summing`.
+    """Data parallel training with `dualml.backend.capability.ReducingBuckets`.
 
-    What is waited for and transferred before the last gradient is there counts as computing: nobody
-    outside the framework could tell them apart. A rank that is slow at computing sleeps between its
-    gradient and the sum, where its share of the messages may have been sent already; the others
-    then wait for it in the next update.
+    Waiting and transfers before the last gradient is computed count as computing, because they
+    cannot be separated from outside the framework. A straggler that is slow at computing sleeps
+    between its gradient and the sum, where part of its messages may have been sent already; the
+    others then wait for it in the next update.
     """
 
     def __init__(
@@ -31,20 +31,20 @@ class Summed(DataParallel):
 
     @property
     def detail(self) -> str:
-        """What adds up, for the records."""
+        """Name of the mechanism that sums the gradients, for the records."""
         return self.summing.detail
 
     def strategy_of(self, settings: Aggregation) -> Strategy:
-        """What it amounts to, in messages and bytes."""
+        """Return the all-reduce, which has the same messages and bytes."""
         return AllReduce()
 
     @property
     def by_message(self) -> bool:
-        """The framework sends them; they cannot be late one by one."""
+        """False: the framework sends the messages, so that they cannot be delayed one by one."""
         return False
 
     def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """When it can be seen it is the sum already."""
+        """Return no gradient: once a gradient is visible it is already the sum."""
         return {}
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:

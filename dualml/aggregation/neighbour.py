@@ -1,4 +1,4 @@
-"""Averaging with the two neighbours on a ring: nobody ever holds the whole sum."""
+"""Gossip averaging with the two neighbours on a ring; no rank ever holds the whole sum."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from dualml.communicator.base import Communicator
 @STRATEGIES.register("neighbour", 90)
 @dataclass(frozen=True)
 class Neighbour(Strategy):
-    """x_i ← (x_{i−1} + x_i + x_{i+1}) / 3 on a ring; with two ranks, their mean.
+    """Averages with both neighbours on a ring: x_i ← (x_{i−1} + x_i + x_{i+1}) / 3; two ranks take
+    their mean.
 
-    Each rank talks to two others, whatever n is, and one slow rank holds up only its neighbours.
-    The weights are doubly stochastic: the mean over all ranks stays what it is while the ranks
+    Each rank communicates with two others for any n, and a slow rank delays only its neighbours.
+    The weights are doubly stochastic: the mean over all ranks does not change, and the ranks
     approach it. `sum` returns n times the neighbours' mean, so that dividing by n gives the rule.
 
     Source: Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?",

@@ -1,7 +1,8 @@
-"""Data parallel training: the global batch is dealt to the ranks, what they find is combined.
+"""Data parallel training: the global batch is split over the ranks, and their gradients are
+combined.
 
-`DataParallel` is a `Training` made of one per rank: a trial works with it as with one that has the
-whole batch, and every rank calls the same methods in the same order.
+`DataParallel` is a `Training` that wraps one training per rank: a trial uses it like a training
+that has the whole batch, and every rank calls the same methods in the same order.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from dualml.communicator import Communicator
 
 
 class DataParallel(Training, Observable, Weighable):
-    """See `dualml.backend.Training`; the same on every rank, each with its part of the batch.
+    """A `dualml.backend.Training` over several ranks, each with its part of the batch.
 
     Args:
-        training, pieces: this rank's model, whole and in parts.
-        settings: which strategy, of what, how often.
-        slow: the handicap of one rank, if any.
-        seed: of the trial; for jitter.
+        training, pieces: this rank's training, and its gradient buckets.
+        settings: aggregation settings: the strategy, what it combines, and how often.
+        slow: description of the straggler, if any.
+        seed: seed of the trial, for jitter.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class DataParallel(Training, Observable, Weighable):
         self.times, self.now = Times(), 0
 
     def strategy_of(self, settings: Aggregation) -> Strategy:
-        """How the ranks add up."""
+        """Return the aggregation strategy of these settings."""
         return strategy(settings.strategy)
 
     def strategies_of(self, settings: Aggregation) -> dict[str, Strategy]:
-        """Bucket → how it is added up, of those for which that depends on their layers."""
+        """Return bucket → strategy, for settings whose chunks depend on the bucket's layers; else
+        empty."""
         if settings.cut != "layers":
             return {}
         shapes = {name: weight.shape for name, weight in self.training.learned().items()}
@@ -73,13 +75,13 @@ class DataParallel(Training, Observable, Weighable):
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """This rank's lazy loss and its share of the global batch.
+        """Run one update; return this rank's lazy loss and its share of the global batch.
 
         Args:
-            batch: the samples of each rank, or of all, to be cut into nearly equal parts.
+            batch: samples of each rank, or of all, to be split into nearly equal parts.
         """
         self.now = step
-        self.training.now = step - 1  # also of a rank that never updates: masks follow it
+        self.training.now = step - 1  # masks of Dropout depend on it
         part, share, factor = self.deal(batch)
         begin = time.perf_counter()
         loss, gradients = self.compute(part, factor)
@@ -96,20 +98,21 @@ class DataParallel(Training, Observable, Weighable):
         return loss, share
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """What a rank does before it needs the others: lazy loss and gradients."""
+        """Compute this rank's lazy loss and gradients: the part of an update without
+        communication."""
         return self.pieces.gradient(part, factor)
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        """What the ranks do together."""
+        """Combine the ranks' gradients: the part of an update with communication."""
         return [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """What a rank does with what came of it."""
+        """Apply the combined gradients on this rank."""
         self.pieces.update(gradients, self.now)
 
     @contextlib.contextmanager
     def slow_messages(self) -> Iterator[None]:
-        """Here, and nowhere else, the messages of a slow node are late."""
+        """Delay the straggler's messages inside this context, and nowhere else."""
         comm, slow = self.comm, self.slow
         if slow is not None and self.by_message:
             comm.delay = lambda sent, received: slow.transferring(
@@ -122,23 +125,23 @@ class DataParallel(Training, Observable, Weighable):
 
     @property
     def by_message(self) -> bool:
-        """Whether its messages are made here one by one, so that each of them can be late."""
+        """Whether its messages are sent here one by one, so that each of them can be delayed."""
         return self.strategy.counted
 
     def deal(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """This rank's samples, their share of the batch, and the factor of its gradient."""
+        """Return this rank's samples, their share of the batch, and the factor of its gradient."""
         parts = np.array_split(batch, self.comm.size) if isinstance(batch, np.ndarray) else batch
         part = parts[self.comm.rank]
         share = len(part) / sum(map(len, parts))
         return part, share, self.factor(share)
 
     def factor(self, share: float) -> float:
-        """What this rank's mean gradient is multiplied with before the ranks combine theirs."""
+        """Return the factor of this rank's mean gradient in the ranks' sum."""
         return {"weighted": share, "mean": 1 / self.comm.size}.get(self.settings.reduce, 1.0)
 
     def sum(self, x: Tensor, bucket: str) -> Tensor:
-        """The strategy's sum over the ranks, compressed as the settings say; or the reduction that
-        they ask for in its place."""
+        """Return the strategy's sum over the ranks, compressed as the settings say; or the
+        reduction that they ask for instead."""
         comm, slow = self.comm, self.slow
         if slow is not None and not self.strategy.counted:
             schedule = self.strategy.schedule(comm.size)
@@ -154,7 +157,7 @@ class DataParallel(Training, Observable, Weighable):
     # --- memory -----------------------------------------------------------------------------------
 
     def memory(self, batch: Array | Sequence[Array] | None = None) -> Memory:
-        """Of this rank, with what it combines gradients in."""
+        """Count the bytes that this rank holds, including the buffers of the aggregation."""
         part = None if batch is None else self.deal(batch)[0]
         nothing = part is not None and not len(part)
         own = self.training.ability(Weighable).memory(None if nothing else part)
@@ -162,24 +165,24 @@ class DataParallel(Training, Observable, Weighable):
         return replace(own, buckets=self.buffers(), activations=kept)
 
     def buffers(self) -> int:
-        """Bytes of buckets, and of what was kept back of them."""
+        """Return the bytes of buckets and of compression residuals."""
         kept = {} if self.top is None else self.top.kept
         return self.pieces.held() + sum(e.nbytes for e in kept.values())
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- traces and evaluation --------------------------------------------------------------------
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         return over_ranks(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
-        """Activations of this rank's model, and the gradient as the ranks combine it."""
+        """Return activations of this rank's model, and the gradient as the ranks combine it."""
         part, share, factor = self.deal(batch)
         with self.training.preserving_statistics():
             _, gradients = self.pieces.gradient(part, factor)
         kept = None if self.top is None else {k: v.copy() for k, v in self.top.kept.items()}
         gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
-            self.top.kept = kept  # a look changes nothing
+            self.top.kept = kept  # a trace changes nothing
         named = self.training.unscaled(self.pieces.named(gradients))
         return Trace(*self.look(batch, probe), 0.0, named)
 
@@ -188,11 +191,11 @@ class DataParallel(Training, Observable, Weighable):
         return self.observed.look(whole, probe)
 
     def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
-        """Those of this rank."""
+        """Return this rank's samples and labels as the model receives them."""
         return self.observed.given(self.deal(batch)[0])
 
     def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """This rank's gradient as it enters the sum; empty where it is not seen by itself."""
+        """Return this rank's gradient as it enters the sum; empty where it cannot be observed."""
         part, _, factor = self.deal(batch)
         with self.training.preserving_statistics():
             _, gradients = self.pieces.gradient(part, factor)
@@ -201,13 +204,14 @@ class DataParallel(Training, Observable, Weighable):
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
 
-    #: Whether all ranks hold the same model (or can, by `consensus`) when it is evaluated.
+    #: Whether all ranks hold the same model (or can, by `consensus`) in an evaluation.
     alike = True
-    #: Whether all of them have to take part in the evaluation of any sample.
+    #: Whether all ranks have to take part in the evaluation of any sample.
     together = False
 
     def consensus(self) -> list[Tensor] | None:
-        """The mean of all ranks' parameters where they differ, else None; all ranks call it."""
+        """Return the mean of all ranks' parameters where they differ, else None; all ranks call
+        it."""
         return None
 
     def weights(self) -> Arrays:
@@ -238,10 +242,11 @@ class DataParallel(Training, Observable, Weighable):
 
 
 def over_ranks(backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]) -> Array:
-    """Mean losses of the global batches: every rank's, weighted, in the order of ranks.
+    """Return the mean losses of the global batches, (updates,): the ranks' losses, weighted by
+    their shares, summed in the order of ranks.
 
     Args:
-        lazy: this rank's loss (None without samples) and its share of the batch, per update.
+        lazy: for each update, this rank's loss (None without samples) and its share of the batch.
     """
     losses = np.zeros(len(lazy))
     there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]

@@ -1,4 +1,4 @@
-"""The synchronous parameter server: gather on one rank, broadcast from it."""
+"""Synchronous parameter server: gather on one rank, broadcast from it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dualml.communicator.base import Communicator
 @STRATEGIES.register("parameter_server", 40)
 @dataclass(frozen=True)
 class ParameterServer(Strategy):
-    """Rank 0 gathers every vector, adds them up in the order of ranks and broadcasts the sum.
+    """Gathers every vector on rank 0, which sums them in the order of ranks and broadcasts the sum.
 
-    The server receives (n − 1) S: its link is the bottleneck, and the more so the more workers
-    there are. The schedule shows gathering as n − 1 messages to the server, and n − 1 back.
+    The server receives (n − 1) S: its link is the bottleneck, the more so the more workers there
+    are. The schedule shows n − 1 messages to the server, and n − 1 back.
 
     Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI,
     with one server and the consistency model "sequential".

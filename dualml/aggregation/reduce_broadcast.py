@@ -1,4 +1,4 @@
-"""Reduce to one rank, broadcast from it."""
+"""Reduce to one rank, then broadcast from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dualml.communicator.base import Communicator
 @STRATEGIES.register("reduce_broadcast", 30)
 @dataclass(frozen=True)
 class ReduceBroadcast(Strategy):
-    """The framework's reduce to rank 0 and its broadcast: all-reduce as two calls.
+    """Calls the framework's reduce to rank 0 and its broadcast: an all-reduce as two calls.
 
     The schedule shown is that of two binomial trees.
 

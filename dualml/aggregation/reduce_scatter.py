@@ -1,4 +1,4 @@
-"""Reduce-scatter, then all-gather: all-reduce taken apart, as ZeRO uses it."""
+"""Reduce-scatter, then all-gather: the two halves of an all-reduce, as ZeRO uses them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from dualml.communicator.base import Communicator
 @STRATEGIES.register("reduce_scatter_all_gather", 50)
 @dataclass(frozen=True)
 class ReduceScatterAllGather(Strategy):
-    """The framework's reduce_scatter and its all_gather: the two halves of the ring as two calls.
+    """Calls the framework's reduce_scatter and its all_gather: the two halves of the ring as two
+    calls.
 
-    A rest of fewer than n elements goes through all_reduce. The schedule shown is the ring's.
+    A remainder of fewer than n elements is summed by all_reduce. The schedule shown is the ring's.
 
     Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
     Models", section 7.1.

@@ -15,19 +15,19 @@ from dualml.aggregation.schedule import Schedule, Stage, Then, Transfer
 @STRATEGIES.register("ring", 60)
 @dataclass(frozen=True)
 class Ring(Strategy):
-    """Scatter-reduce, then all-gather, around a ring.
+    """Reduce-scatters, then all-gathers, around a ring.
 
-    The vector is cut into n chunks. For n − 1 steps every rank sends one chunk to the right, where
-    it is added: afterwards rank r holds the sum of chunk r + 1. For n − 1 more steps the finished
-    chunks travel around. Each rank sends 2 (n − 1) messages of S / n bytes, 2 (n − 1) / n · S in
-    all, whatever n is.
+    The vector is split into n chunks. For n − 1 steps every rank sends one chunk to the right,
+    where it is added: afterwards rank r holds the sum of chunk r + 1. For n − 1 more steps the
+    finished chunks are passed around. Each rank sends 2 (n − 1) messages of S / n bytes, 2 (n − 1)
+    / n · S in all, whatever n is.
 
-    Cut between layers alone (``layers``, `on_layers`), chunks differ in size: in every step the
-    largest one is on the way, and the busiest rank sends everything twice but for the two smallest
-    chunks that follow one another.
+    If the vector is split only between layers (``layers``, `for_layers`), chunks differ in size: in
+    every step the largest one is being sent, and the busiest rank sends everything twice except for
+    the smallest pair of consecutive chunks.
 
     Attributes:
-        layers: elements of each layer of the vector; empty: n nearly equal chunks.
+        layers: number of elements of each layer of the vector; empty: n nearly equal chunks.
 
     Source: Patarasuk & Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for Clusters of
     Workstations", J. Parallel Distrib. Comput. 69(2).
@@ -49,14 +49,14 @@ class Ring(Strategy):
         return Schedule(n, n, (*turn(n, 0, "add"), *turn(n, 1, "put")), bounds)
 
     def stages(self, n: int, length: int) -> list[Stage]:
-        # Its way around the ring is the critical path.
+        # The largest chunk's way around the ring is the critical path.
         largest = max(self.chunks(n)) if self.layers else -(-length // n)
         return [
             Stage("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)
         ]
 
     def chunks(self, n: int) -> list[int]:
-        """Elements of each of the n chunks of whole layers."""
+        """Return the number of elements of each of the n chunks of whole layers."""
         return [b - a for a, b in pairwise(cut_layers(self.layers, n))]
 
     def busiest(self, n: int, length: int) -> tuple[int, int]:
@@ -70,8 +70,9 @@ class Ring(Strategy):
 
 
 def turn(n: int, first: int, then: Then) -> tuple[tuple[Transfer, ...], ...]:
-    """Once around the ring, in n − 1 steps: rank r sends chunk r + ``first`` to the right, and from
-    then on what it has just received; in the end it receives chunk r + ``first`` + 1."""
+    """Return the n − 1 steps of one pass around the ring: rank r sends chunk r + ``first`` to the
+    right, and from then on what it has just received; in the end it receives chunk r + ``first`` +
+    1."""
 
     def step(number: int) -> tuple[Transfer, ...]:
         chunks = [(r + first - number) % n for r in range(n)]

@@ -1,8 +1,8 @@
-"""Schedules as data: who sends which chunk to whom, step by step.
+"""Communication schedules as data: which rank sends which chunk to which rank, step by step.
 
-A vector is cut into ``chunks`` parts, nearly equal or at given bounds. In a step every transfer
-happens at once: a rank sends the chunk as it was before the step, the receiver adds it to its own
-(``add``) or replaces its own (``put``).
+A vector is split into ``chunks`` parts, nearly equal or at given bounds. All transfers of a step
+happen at once: a rank sends the chunk as it was before the step, and the receiver adds it to its
+own chunk (``add``) or replaces its own (``put``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Then = Literal["add", "put"]
 
 @dataclass(frozen=True)
 class Transfer:
-    """One message: chunks ``first`` … ``last`` from ``source`` to ``target``, ``then`` added to its
-    own (``add``) or put in their place (``put``)."""
+    """One message: chunks ``first`` … ``last`` from ``source`` to ``target``, which adds them to
+    its own (``op`` is ``add``) or replaces its own (``put``)."""
 
     source: int
     target: int
@@ -30,7 +30,7 @@ class Transfer:
 
     @property
     def name(self) -> str:
-        """``2`` or ``0-3``."""
+        """Range of chunks as text: ``2`` or ``0-3``."""
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
@@ -39,11 +39,11 @@ class Schedule:
     """All messages of one aggregation.
 
     Attributes:
-        ranks: how many take part.
-        chunks: parts the vector is cut into.
-        bounds: where the chunks begin, and where the last one ends, in elements; empty: they are
-            nearly equal parts of a vector of any length.
-        steps: transfers of each step, which do not depend on one another.
+        ranks: number of ranks that take part.
+        chunks: number of parts that the vector is split into.
+        bounds: start of each chunk, and the end of the last one, in elements; empty: nearly equal
+            parts of a vector of any length.
+        steps: transfers of each step, which are independent of one another.
     """
 
     ranks: int
@@ -52,11 +52,13 @@ class Schedule:
     bounds: tuple[int, ...] = ()
 
     def sent(self, rank: int, length: int) -> tuple[int, int]:
-        """Messages and elements that ``rank`` sends for a vector of ``length``."""
+        """Return the number of messages and of elements that ``rank`` sends for a vector of
+        ``length``."""
         return self._moved("source", rank, length)
 
     def received(self, rank: int, length: int) -> tuple[int, int]:
-        """Messages and elements that ``rank`` receives for a vector of ``length``."""
+        """Return the number of messages and of elements that ``rank`` receives for a vector of
+        ``length``."""
         return self._moved("target", rank, length)
 
     def _moved(self, side: str, rank: int, length: int) -> tuple[int, int]:
@@ -64,11 +66,11 @@ class Schedule:
         return len(chosen), sum(b - a for a, b in (self.span(t, length) for t in chosen))
 
     def span(self, t: Transfer, length: int) -> tuple[int, int]:
-        """First element of the chunks of message ``t``, and the one after the last, in a vector of
-        ``length`` elements.
+        """Return the first element of the chunks of message ``t``, and one past the last, in a
+        vector of ``length`` elements.
 
         Raises:
-            CommunicationError: the chunks were cut for a vector of another length.
+            CommunicationError: the bounds belong to a vector of another length.
         """
         if self.bounds:
             if length != self.bounds[-1]:
@@ -79,8 +81,9 @@ class Schedule:
         return start_of(length, self.chunks, t.first), start_of(length, self.chunks, t.last + 1)
 
     def grid(self) -> str:
-        """One line per rank, one column per step: ``2→3`` sends chunk 2 to rank 3; ``+`` marks a
-        chunk that is added there, ``=`` one that is put; ``.`` is a step without sending.
+        """Return the schedule as text, one line per rank, one column per step: ``2→3`` sends chunk
+        2 to rank 3; ``+`` marks a chunk that is added there, ``=`` one that replaces; ``.`` is a
+        step without sending.
 
         >>> from dualml.aggregation import Ring
         >>> print(Ring().schedule(2).grid())
@@ -107,20 +110,19 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step, or ``times`` alike ones in a row.
+    """One step, or ``times`` equal steps in a row.
 
     Attributes:
-        kind, distance: who sends to whom: ``shift`` (r to r + distance; 0: each distance once),
-            ``turn`` (to the next of ``distance`` ranks in a ring),
-            ``up`` and ``down`` (binomial tree), ``swap`` (r with r xor distance), ``in`` and
-            ``out`` (ranks from ``distance`` on with the rank ``distance`` below), ``push`` and
-            ``pull`` (all with rank 0), ``both`` (the neighbours on a ring), ``step`` (as in the
-            schedule).
-        messages, bytes: on the busiest port of one step.
-        added: bytes the busiest rank adds up in one step.
-        total: bytes of all ranks in one step.
+        kind, distance: pattern of the messages: ``shift`` (r to r + distance; 0: each distance
+            once), ``turn`` (to the next of ``distance`` ranks in a ring), ``up`` and ``down``
+            (binomial tree), ``swap`` (r with r xor distance), ``in`` and ``out`` (ranks from
+            ``distance`` on with the rank ``distance`` below), ``push`` and ``pull`` (all with rank
+            0), ``both`` (the neighbours on a ring), ``step`` (as in the schedule).
+        messages, bytes: number and bytes of the messages on the busiest port in one step.
+        added: bytes that the busiest rank adds in one step.
+        total: bytes sent by all ranks in one step.
         all_messages: messages of all ranks in one step.
-        times: alike steps in a row.
+        times: number of equal steps in a row.
     """
 
     kind: str
@@ -134,7 +136,8 @@ class Stage:
 
 
 def stages_of(schedule: Schedule, length: int) -> list[Stage]:
-    """The stages of a schedule for a vector of ``length`` elements, counted message by message."""
+    """Return the step groups of a schedule for a vector of ``length`` elements, counted message by
+    message."""
     stages = []
     for step in schedule.steps:
         ports, added = defaultdict[tuple[str, int], list[int]](list), Counter[int]()

@@ -1,4 +1,4 @@
-"""Which way of training in parallel an arm asks for."""
+"""Choice of the data parallel trainer that an arm asks for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dualml.aggregation.settings import Aggregation
 
 
 def scheme(settings: Aggregation) -> type[DataParallel]:
-    """Gradients added up (by us, by the framework, or while others are computed), parameters
-    averaged, or a server that nobody waits for."""
+    """Return the trainer class: gradients summed here, by the framework or during the backward
+    pass; parameters averaged; or an asynchronous server."""
     if settings.strategy == ASYNCHRONOUS:
         return Asynchronous
     if settings.strategy == NATIVE or settings.overlap:

@@ -1,4 +1,4 @@
-"""How the ranks of an arm combine what they find, as users write it."""
+"""Settings of an arm's aggregation, as users write them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.errors import UserError, nearest
 from dualml.strict import Strict
 
-#: Keys that a plan tells only where they were said: younger than the others.
+#: Newer keys, which a plan contains only if the user set them.
 RARE_OF_AGGREGATION = ("overlap", "cut")
 
 
 class Aggregation(Strict):
-    """How the ranks of a trial combine what they find.
+    """Settings for combining gradients or parameters over the ranks of a trial.
 
-    ``of`` gradients before every update, or parameters after every ``every`` updates; ``reduce``:
-    ``weighted`` by the samples of each rank (the exact gradient of the batch), ``mean`` over the
-    ranks whatever they had, ``sum``, or entry by entry the ``max`` or the ``median`` of the ranks'
-    values. ``cut``: the chunks of a ring are ``equal``, or of whole ``layers``. ``bucket_bytes`` 0
-    sends every tensor by itself. ``overlap`` sends a bucket while the gradients of the next one are
-    computed. ``fraction`` is what ``topk`` sends. ``arrival`` is the order in which an asynchronous
-    server serves: ``planned`` (drawn from the seed, the same on every backend) or ``free``.
+    ``of`` says what is combined: gradients before every update, or parameters after every ``every``
+    updates. ``reduce`` is ``weighted`` by the samples of each rank (the exact gradient of the
+    batch), ``mean`` over the ranks regardless of their samples, ``sum``, or elementwise ``max`` or
+    ``median`` of the ranks' values. ``cut``: the chunks of a ring are ``equal``, or whole
+    ``layers``. ``bucket_bytes`` 0 sends every tensor separately. ``overlap`` sends a bucket while
+    the gradients of the next one are computed. ``fraction`` is the share of entries that ``topk``
+    sends. ``arrival`` is the order in which an asynchronous server handles the ranks: ``planned``
+    (drawn from the seed, the same on every backend) or ``free``.
     """
 
     strategy: str = "all_reduce"

@@ -1,4 +1,4 @@
-"""One slow node: the same handicap on every backend, declared in the plan."""
+"""Straggler injection: one slow rank, delayed in the same way on every backend."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from dualml.seeds import generator
 
 @dataclass(frozen=True)
 class Slow:
-    """What is slow about one rank.
+    """Delays of one slow rank.
 
     Args:
-        rank: which one.
-        compute: how many times as long its computation takes.
+        rank: the slow rank.
+        compute: factor by which its computation takes longer.
         latency_s: seconds added to every message from or to it.
-        bandwidth_bytes_per_s: what its link carries in each direction; None: as much as it can.
+        bandwidth_bytes_per_s: bandwidth of its link in each direction; None: unlimited.
         jitter_s: mean of a random delay (exponential) added to each of its computations.
-        since: first update with the handicap.
+        since: first update with the delays.
 
-    Its methods tell what to add for ``rank`` in update ``step`` of a trial with this ``seed``.
+    Its methods return the seconds to add for ``rank`` in update ``step`` of a trial with this
+    ``seed``.
     """
 
     rank: int = 0
@@ -32,7 +33,7 @@ class Slow:
     since: int = 1
 
     def computing(self, rank: int, seconds: float, step: int, seed: int) -> float:
-        """Seconds to add to a computation of ``seconds``."""
+        """Return the seconds to add to a computation of ``seconds``."""
         if rank != self.rank or step < self.since:
             return 0.0
         jitter = 0.0
@@ -41,16 +42,16 @@ class Slow:
         return (self.compute - 1) * seconds + jitter
 
     def transferring(self, rank: int, sent: int, received: int, step: int) -> float:
-        """Seconds to add to an exchange of so many bytes ``sent`` and ``received``; its link
-        carries both ways at once."""
+        """Return the seconds to add to an exchange of this many bytes ``sent`` and ``received``;
+        the link carries both directions at once."""
         if rank != self.rank or step < self.since:
             return 0.0
         rate = self.bandwidth_bytes_per_s
         return self.latency_s + (max(sent, received) / rate if rate else 0.0)
 
     def schedule_delay(self, schedule: Schedule, rank: int, nbytes: int, step: int) -> float:
-        """Seconds to add to a native collective of ``nbytes`` bytes: the messages of ``schedule``,
-        its textbook's, one by one."""
+        """Return the seconds to add to a native collective of ``nbytes`` bytes: those of the
+        messages of ``schedule``, its reference algorithm's, one by one."""
         total = 0.0
         for transfers in schedule.steps:
             out = [schedule.span(t, nbytes) for t in transfers if t.source == rank]
@@ -62,6 +63,6 @@ class Slow:
 
 
 def pause(seconds: float) -> None:
-    """Sleep, where there is something to sleep for."""
+    """Sleep for ``seconds`` if they are positive."""
     if seconds > 0:
         time.sleep(seconds)

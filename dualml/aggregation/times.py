@@ -1,4 +1,4 @@
-"""Where a rank's time goes: computing, waiting for others, transferring."""
+"""Step times of a rank: computing, waiting for others, transferring."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ PARTS = ("begin", "arrive", "end", "done")
 
 
 class Times:
-    """Moments of every update of one rank, in seconds of the machine's monotonic clock.
+    """Timestamps of every update of one rank, in seconds of the machine's monotonic clock.
 
-    ``begin``, ``arrive`` at the aggregation, its ``end``, and ``done`` with the update. The clock
-    is the same for all processes of one machine, so the moments of its ranks can be compared.
+    ``begin`` of the update, ``arrive`` at the aggregation, its ``end``, and ``done`` with the
+    update. The clock is shared by all processes of one machine, so that the timestamps of its ranks
+    can be compared.
     """
 
     def __init__(self) -> None:
@@ -34,15 +35,15 @@ class Times:
 def split(
     ranks: Sequence[Mapping[str, NDArray[np.float64]]], peers: Sequence[Sequence[int]] | None = None
 ) -> list[dict[str, float]]:
-    """Mean seconds per update that each rank computed, waited and transferred; ``update_s`` is the
-    part of its computation that follows the aggregation.
+    """Return for each rank the mean seconds per update that it computed, waited and transferred;
+    ``update_s`` is the part of its computation after the aggregation.
 
     A rank waits from its arrival until the last of its peers has arrived; what remains of the
     aggregation is transfer (which includes adding up).
 
     Args:
-        ranks: times of each rank, equally many updates.
-        peers: rank → ranks it waits for, itself among them; all by default.
+        ranks: timestamps of each rank, for equally many updates.
+        peers: rank → ranks that it waits for, itself included; all by default.
     """
     means: list[dict[str, float]] = []
     if not ranks or not len(ranks[0]["begin"]):
@@ -64,7 +65,8 @@ def split(
 
 
 def share(ranks: Sequence[Mapping[str, Any]]) -> float | None:
-    """Waiting and transferring as a share of all ranks' time, from what `split` returns."""
+    """Return the share of all ranks' time spent waiting and transferring, from the result of
+    `split_times`; None without any time."""
     total = sum(r["step_s"] for r in ranks)
     busy = sum(r["wait_s"] + r["transfer_s"] for r in ranks)
     return busy / total if total else None

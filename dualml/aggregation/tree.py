@@ -1,4 +1,4 @@
-"""Binary tree all-reduce: fewest steps for short vectors."""
+"""Binary tree all-reduce: the fewest steps, for short vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualml.aggregation.schedule import Schedule, Stage, Transfer
 
 
 def up(n: int) -> list[tuple[Transfer, ...]]:
-    """Reduce to rank 0 over a binomial tree in ⌈log₂ n⌉ steps."""
+    """Return the steps that reduce to rank 0 over a binomial tree, ⌈log₂ n⌉ steps."""
     steps, distance = [], 1
     while distance < n:
         senders = range(distance, n, 2 * distance)
@@ -20,7 +20,7 @@ def up(n: int) -> list[tuple[Transfer, ...]]:
 
 
 def down(n: int) -> list[tuple[Transfer, ...]]:
-    """Broadcast from rank 0 over the same tree, from its root."""
+    """Return the steps that broadcast from rank 0 over the same tree, from its root."""
     return [
         tuple(Transfer(t.target, t.source, 0, 0, "put") for t in step) for step in reversed(up(n))
     ]
@@ -29,10 +29,10 @@ def down(n: int) -> list[tuple[Transfer, ...]]:
 @STRATEGIES.register("tree", 70)
 @dataclass(frozen=True)
 class Tree(Strategy):
-    """Reduce to rank 0 along a binomial tree and broadcast back along it.
+    """Reduces to rank 0 along a binomial tree and broadcasts back along it.
 
     2 ⌈log₂ n⌉ steps instead of the ring's 2 (n − 1), but each moves the whole vector: rank 0 sends
-    and receives ⌈log₂ n⌉ S. Better where the latency counts, worse where the bandwidth does.
+    and receives ⌈log₂ n⌉ S. It is better where latency dominates, worse where bandwidth does.
 
     Source: Thakur, Rabenseifner & Gropp 2005, "Optimization of Collective Communication Operations
     in MPICH", Int. J. High Perform. Comput. Appl. 19(1), sections 4.2 and 4.4.

@@ -1,7 +1,8 @@
-"""The boundary between the core and a framework.
+"""Interface between the framework-neutral core and a framework.
 
-`BackendInfo` is what the parent process knows, `Backend` and `Training` are what every framework
-does in a worker process, the classes of `ability` what some can do beyond that.
+`BackendInfo` holds what the parent process knows of a backend. `Backend` and `Training` are what
+every framework implements in a worker process. The classes in `capability` are optional features
+that only some of them implement.
 """
 
 from dualml.backend.ability import Ability as Ability

@@ -1,4 +1,4 @@
-"""What a training or a backend can do beyond what every one must, and how it is asked for it.
+"""Optional features of a training or a backend, and how the core asks for them.
 
 An ability is declared by naming it as a base class and asked for with `Able.ability`, which returns
 the object as that class or raises `Unsupported` with the reason. Nothing is recognised by the
@@ -25,9 +25,9 @@ Tensor = Any
 
 
 class Ability(ABC):
-    """Something that only some can do."""
+    """Feature that only some backends, trainings or stages implement."""
 
-    #: Completes "this backend cannot …".
+    #: Verb phrase that completes the message "this backend cannot …".
     does: ClassVar[str]
 
 
@@ -35,86 +35,95 @@ A = TypeVar("A", bound=Ability)
 
 
 class Able:
-    """Who can be asked for abilities.
+    """Base class of objects that can be asked for a capability.
 
     Attributes:
-        lacks: ability → why it is missing, where there is more to say than that it is.
+        missing_reasons: capability → why it is missing, where there is more to say than that it is.
     """
 
     lacks: ClassVar[Mapping[type[Ability], str]] = {}
 
     def ability(self, kind: type[A]) -> A:
-        """This object as ``kind``.
+        """Return this object as an instance of the capability ``kind``.
 
         Raises:
-            Unsupported: it has not declared this ability; the text is the reason.
+            Unsupported: the class does not declare this capability; the message is the reason.
         """
         if isinstance(self, kind):
             return self
         raise Unsupported(self.lacks.get(kind) or f"this backend cannot {kind.does}")
 
 
-# --- of a training --------------------------------------------------------------------------------
+# --- capabilities of a training -------------------------------------------------------------------
 
 
 class Observable(Ability):
-    """Shows, without a gradient, what goes into the model; for ranks that share a batch and for the
-    finder."""
+    """Shows the model's input and activations without computing a gradient; needed by ranks that
+    share a batch and by the finder."""
 
     does = "show what its model is given and what the layers make of it"
 
     @abstractmethod
     def look(self, batch: Array, probe: Array) -> tuple[str, dict[str, Array]]:
-        """`Trace.data` of ``batch`` and `Trace.activations` of the samples ``probe``."""
+        """Run a forward pass without gradients; return `BatchTrace.data` of ``batch`` and
+        `BatchTrace.activations` of the samples ``probe``."""
 
     @abstractmethod
     def given(self, batch: Array) -> tuple[Array, Array]:
-        """The samples and labels of these indices as the model is given them."""
+        """Return the samples and labels with these indices exactly as the model receives them."""
 
 
 class Mixed(Ability):
-    """Computes as `Recipe.precision` says, by the rule of `dualml.precision`."""
+    """Trains in the mixed precision of `TrainingSpec.precision`, by the rule of
+    `dualml.precision`."""
 
     does = "compute in a lower precision than float32"
 
     @property
     @abstractmethod
     def held(self) -> How:
-        """How numbers of the lower type are held and multiplied, for the records."""
+        """Storage and arithmetic of the low-precision numbers in this training, for the run's
+        records."""
 
 
 class Attending(Ability):
-    """A `Stage` whose attention takes keys and values block by block, as they come from other ranks
-    (`dualml.split.ring`)."""
+    """A `Stage` whose attention processes keys and values block by block as they arrive from other
+    ranks (`dualml.split.ring`)."""
 
     does = "attend to keys and values block by block"
 
     @abstractmethod
     def attention(self, layer: GroupedAttention, places: Array) -> BlockAttention:
-        """That of a layer on a rank that has the positions ``places``, in ascending order."""
+        """Return the block attention of ``layer`` for a rank that holds the sequence positions
+        ``positions``, int64 in ascending order."""
 
 
 class Regathering(Ability):
-    """A `Stage` that need not keep the value that a segment took, if it is given again."""
+    """A `Stage` that can free a segment's saved input and accept it again before the backward
+    pass."""
 
     does = "drop what a segment took and take it again"
 
     @abstractmethod
     def forget(self, segment: int, micro: int) -> None:
-        """After `Stage.forward`: the top of the stack that the segment took is kept no longer. It
-        was a tensor of its own, and nobody needs it any more."""
+        """Free the saved input of ``segment``, the top of its stack. Call it after `Stage.forward`;
+        nothing else may use that tensor, and `restore_activation` must follow before
+        `Stage.backward`."""
 
     @abstractmethod
     def remember(self, segment: int, micro: int, x: Tensor) -> None:
-        """Before `Stage.backward`: here it is again."""
+        """Restore the saved input ``x`` of ``segment`` that `free_activation` freed. Call it before
+        `Stage.backward`."""
 
 
 class MixedStage(Ability):
-    """A `Stage` that computes as `Recipe.precision` says, its part of the model by the same rule as
-    the whole; and how values of the lower type pass from rank to rank.
+    """A `Stage` that trains in the mixed precision of `TrainingSpec.precision`.
+
+    It applies the same rule to its part of the model as an unsplit training applies to the whole,
+    and converts low-precision values for the messages between ranks.
 
     Attributes:
-        lower: whether the recipe's precision is a lower one.
+        is_low_precision: whether the training's precision is lower than float32.
     """
 
     does = "train a part of a model in a lower precision than float32"
@@ -123,137 +132,141 @@ class MixedStage(Ability):
     @property
     @abstractmethod
     def how(self) -> How:
-        """`Mixed.held`."""
+        """Storage and arithmetic of the low-precision numbers; see
+        `MixedPrecision.precision_policy`."""
 
     @abstractmethod
     def packed(self, x: Tensor) -> Tensor:
-        """Numbers of the lower type as they travel: in their own type, or their bits in another one
-        that communicators know."""
+        """Convert a low-precision tensor to the form in which it is sent: its own type, or its bits
+        reinterpreted as another type that communicators support."""
 
     @abstractmethod
     def unpacked(self, x: Tensor) -> Tensor:
-        """What `packed` was given."""
+        """Convert a received tensor back to the low-precision type; the inverse of `to_wire`."""
 
     @abstractmethod
     def to_receive(self, shape: tuple[int, ...]) -> Tensor:
-        """A contiguous tensor like those of `packed`, with arbitrary content."""
+        """Return a contiguous, uninitialised tensor of the type that `to_wire` produces."""
 
     @abstractmethod
     def widened(self, x: Tensor) -> Tensor:
-        """Numbers of the lower type in float32, to be added up."""
+        """Return a low-precision tensor as float32, for summation."""
 
     @abstractmethod
     def rounded(self, x: Tensor) -> Tensor:
-        """A sum of what was `widened`, in the lower type."""
+        """Round a float32 sum to the low-precision type."""
 
     @abstractmethod
     def finite(self) -> bool:
-        """Whether all numbers of the gradients are."""
+        """Return whether all elements of the gradients are finite."""
 
     @abstractmethod
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """Update ``step`` of the optimizer, the ``made``-th that is made, with the gradients over
-        ``scale``."""
+        """Apply update ``step`` with the gradients divided by ``scale``; it is the ``made``-th
+        update that the optimizer really applies."""
 
 
 class Recomputing(Ability):
-    """Keeps of the layers that `Recipe.recompute` names only what goes into them, and computes them
-    again in the backward pass; a `Training` or a `Stage`."""
+    """Saves only the inputs of the layers that `TrainingSpec.recompute` names and recomputes their
+    activations in the backward pass; for a `Training` or a `Stage`."""
 
     does = "compute activations again in the backward pass"
 
 
 class Carrying(Ability):
-    """Carries the state of stateful layers over the batches of `Recipe.streams`
-    (`dualml.model.streams`), as a part of `Training.state`; a `Training` or a `Stage`, which then
-    tells with `states` what micro-batches ended with."""
+    """Carries the hidden state of stateful layers across the batches of `TrainingSpec.streams`
+    (`dualml.model.streams`), as part of `Training.state`; for a `Training` or a `Stage`, whose
+    `pop_states` then returns the final states of its micro-batches."""
 
     does = "carry the state of recurrent layers over batches"
 
 
 class Divisible(Ability):
-    """Makes an update in parts, so that ranks can share its batch."""
+    """Computes gradients and applies updates separately, which ranks that share a batch need."""
 
     does = "take an update apart, which ranks that share a batch need"
 
     @abstractmethod
     def pieces(self, layout: Layout) -> Pieces:
-        """One update in parts, with the parameters in the buckets of ``layout``."""
+        """Return the gradient buckets of this training, with the parameters grouped as in
+        ``layout``."""
 
 
 class Overlapping(Ability):
-    """Sends a gradient while it computes the next."""
+    """Sends gradients while the backward pass computes the others."""
 
     does = "send gradients while others are computed"
 
     @abstractmethod
     def overlapping(self, layout: Layout, comm: Communicator) -> Summing:
-        """Like `Divisible.pieces`, each bucket sent as soon as its gradients are there."""
+        """Return buckets like those of `GradientAccess.make_buckets`, each of which is reduced as
+        soon as its gradients are computed."""
 
 
 class NativeParallel(Ability):
-    """The framework's own data parallel training."""
+    """Offers the framework's own data parallel training."""
 
     does = "train in parallel by itself"
 
     @abstractmethod
     def native(self, comm: Communicator) -> Summing:
-        """It, made for this model alone.
+        """Wrap this model in the framework's own data parallel module (PyTorch: DDP).
 
         Raises:
-            Unsupported: there is no group of ranks.
+            Unsupported: there is no process group.
         """
 
 
 class Replicable(Ability):
-    """One process that splits a batch over its GPUs."""
+    """Splits a batch over several GPUs of one process."""
 
     does = "split a batch over the GPUs of one process"
 
     @abstractmethod
     def replicas(self) -> None:
-        """From now on `Training.step` splits its batch.
+        """Make `Training.step` split its batch over the GPUs of this process from now on.
 
         Raises:
-            Unsupported: there is one device only.
+            Unsupported: there is only one device.
         """
 
 
 class Weighable(Ability):
-    """Counts the bytes it holds; a `Training` or a `Stage`."""
+    """Counts the bytes that a `Training` or a `Stage` holds in memory."""
 
     does = "count the bytes it holds"
 
     @abstractmethod
     def memory(self, batch: Any = None) -> Memory:
-        """As it is after an update. Nothing is changed by counting, no
-        message is sent, and no random number drawn.
+        """Count the bytes held after an update. Counting changes nothing, sends no message and
+        draws no random number.
 
         Args:
-            batch: as `Training.step` gets it, for the activations; None leaves them out.
+            batch: as for `Training.step`; the activations of its forward pass are counted too. None
+                leaves them out.
         """
 
 
-# --- of a backend ---------------------------------------------------------------------------------
+# --- capabilities of a backend --------------------------------------------------------------------
 
 
 class Grouping(Ability):
-    """Joins ranks that are processes: `BackendInfo.ranks` is ``processes``."""
+    """Joins ranks that are processes, for backends with ``BackendInfo.ranks = "processes"``."""
 
     does = "join ranks that are processes"
 
     @abstractmethod
     def connect(self, place: Place) -> Communicator:
-        """Join the other ranks of a trial.
+        """Join the other ranks of a trial and return the communicator.
 
         Raises:
-            CommunicationError: a rank did not come in time.
+            CommunicationError: a rank did not join in time.
             Unsupported: this device cannot hold so many ranks.
         """
 
 
 class Staging(Ability):
-    """Trains parts of a model that ranks share."""
+    """Trains one rank's part of a split model."""
 
     does = "train a part of a model"
 
@@ -261,18 +274,19 @@ class Staging(Ability):
     def stage(
         self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
     ) -> Stage:
-        """What one rank has of a split model.
+        """Return the part of a split model that one rank trains.
 
         Args:
             segments: its layers, stage by stage.
-            recipe: of the whole model; the weights come with `Stage.load`.
-            first: whether the first of them takes the samples.
-            last: whether the last of them ends in the loss.
+            recipe: specification of the whole model's training; the weights are passed to
+                `Stage.load`.
+            first: whether the first segment receives the samples.
+            last: whether the last segment ends in the loss.
         """
 
 
 class Placing(Ability):
-    """Puts the stages of a model on several devices of one process."""
+    """Places the stages of a model on several devices of one process."""
 
     does = "put the stages of a model on several devices of one process"
 
@@ -284,7 +298,7 @@ class Placing(Ability):
         devices: Sequence[str],
         comm: Communicator,
     ) -> PlacedStage:
-        """Make all stages of a model, each on its device.
+        """Build all stages of a model, each on its device.
 
         Args:
             segments: one of each stage.
@@ -293,7 +307,7 @@ class Placing(Ability):
             comm: of the processes that each have the whole model.
 
         Raises:
-            Unsupported: a device that is not there, or that this framework cannot have here.
+            Unsupported: a device that does not exist, or that this framework cannot use here.
         """
 
 
@@ -301,9 +315,9 @@ class PlacedStage(Ability):
     """A `Stage` whose segments lie on several devices of its process.
 
     Attributes:
-        transfers_by: the call that moves a value from device to device, for the records.
-        sums_by: the framework's wrapper that adds up the gradients of several processes in the
-            backward pass of the last micro-batch; empty where the caller adds them up.
+        transfers_by: name of the call that copies a tensor between devices, for the records.
+        sums_by: name of the framework's wrapper that sums the gradients of several processes in the
+            backward pass of the last micro-batch; empty where the caller sums them.
     """
 
     does = "move values between devices of one process"
@@ -312,56 +326,56 @@ class PlacedStage(Ability):
 
     @abstractmethod
     def transfer(self, x: Tensor, segment: int) -> Tensor:
-        """Copy a value to the device of a segment."""
+        """Copy the tensor ``x`` to the device of a segment."""
 
     def expect_last(self, micro: int) -> None:
-        """Take notice, before an update, of its last micro-batch with samples; -1: there is none,
-        and the gradients of this process are zero."""
+        """Announce, before an update, which micro-batch is the last one with samples; -1 means that
+        there is none, so that the gradients of this process are zero."""
 
 
 class Metered(Ability):
-    """Tells how much of the device's memory is given out."""
+    """Reports how much device memory the framework's allocator has handed out."""
 
     does = "tell how much of the device's memory is given out"
 
     @abstractmethod
     def peak(self, work: Callable[[], object]) -> int | None:
-        """Most bytes at once on the device while ``work`` runs, of whatever age; None, and nothing
-        runs, where no allocator tells."""
+        """Run ``work`` and return the peak bytes allocated on the device meanwhile, older
+        allocations included; None, without running it, where the allocator reports nothing."""
 
 
 class Pieces(Protocol):
-    """One update of a `Training` in parts; the weights change only in `update` and `assign`."""
+    """One update of a `Training` in steps; the weights change only in `update` and `assign`."""
 
     def gradient(self, batch: NDArray[Any], factor: float) -> tuple[Any, list[Tensor]]:
-        """Lazy mean loss of ``batch`` and ``factor`` times its mean gradient, one tensor a bucket;
-        times `Training.scale`, which `update` takes off again.
+        """Compute the lazy mean loss of ``batch`` and the gradient, one tensor per bucket.
 
-        An empty batch has the loss None and the gradient zero. The tensors may be overwritten by
-        whoever receives them, and are overwritten by the next call.
+        The tensors hold ``factor`` times the batch's mean gradient, times `Training.loss_scale`,
+        which `update` divides out again. An empty batch has the loss None and a zero gradient.
+        Callers may overwrite the tensors; the next call does.
         """
 
     def update(self, gradients: Sequence[Tensor], step: int) -> None:
-        """Update ``step`` of the optimizer with these gradients."""
+        """Apply update ``step`` of the optimizer with these gradients."""
 
     def parameters(self) -> list[Tensor]:
-        """Copies of the parameters, one tensor a bucket."""
+        """Return copies of the parameters, one tensor per bucket."""
 
     def assign(self, parameters: Sequence[Tensor]) -> None:
-        """Replace the parameters."""
+        """Replace the parameters by these tensors, one per bucket."""
 
     def named(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
-        """Copies of the parts of bucket tensors under their canonical names."""
+        """Split bucket tensors into copies under the parameters' canonical names."""
 
     def held(self) -> int:
-        """Bytes of the buckets, where they are not the gradients' own; only asked where the
-        training is `Weighable`."""
+        """Return the bytes of the buckets, without those that are the gradients' own memory; called
+        only where the training is a `MemoryReport`."""
 
 
 class Summing(Pieces, Protocol):
-    """Pieces whose gradient is added up over the ranks while it is computed."""
+    """Gradient buckets that are summed over the ranks while the gradient is computed."""
 
-    #: How, for the records: ``torch.nn.parallel.DistributedDataParallel``.
+    #: What sums them, for the records: ``torch.nn.parallel.DistributedDataParallel``.
     detail: str
 
     def settle(self, gradients: Sequence[Tensor]) -> list[Tensor]:

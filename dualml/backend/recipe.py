@@ -1,4 +1,4 @@
-"""What a model is trained with, whole: one argument wherever a model is made."""
+"""Complete specification of one training: the single argument that builds a model."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ CONSTANT = Schedule()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recipe:
-    """All that decides the numbers of a training, but for the order of its samples.
+    """Everything that determines the numbers of a training, except the order of its samples.
 
     Attributes:
         spec: the model.
-        weights: canonical name → float32, at the start, of parameters and buffers.
-        rule, schedule: the update rule, and what scales its step size.
+        weights: canonical name → initial value, float32, of parameters and buffers.
+        rule, schedule: the optimizer, and the schedule that scales its learning rate.
         loss: name of the loss in `dualml.reference.losses`.
-        x: training samples, float32 (N, …); of a model of text, tokens (N, T) of any integer type.
-        y: int64 (N,), or (N, T) where a sample has a label for every position.
-        updates: length of the training, which schedules depend on.
+        x: training samples, float32 (N, …); for a text model tokens (N, T) of any integer type.
+        y: labels, int64 (N,), or (N, T) with one label per position.
+        updates: length of the training in updates, which schedules depend on.
         chunk: samples whose gradient is computed at once; larger batches are accumulated.
-        batch: samples of an update in a trial with one rank; 0: unknown, or shared by ranks. The
-            way of computing is chosen for it where the numbers are the same but for rounding.
-        global_batch: samples of an update of all ranks together; 0: unknown.
-        seed: of the trial; the masks of Dropout are drawn from it (`dualml.model.dropout`).
-        precision: of the products, and how the loss is scaled (`dualml.precision`).
-        recompute: layers of which activations are not kept but computed again
-            (`dualml.model.recompute`); this alone decides no number.
-        streams: of a stateful model the samples of every update of an epoch, integers
-            (updates, B), each column a stream (`dualml.model.streams`); None: every batch begins
-            with a state of zeros.
+        batch: samples per update of a trial with one rank; 0: unknown, or shared by ranks. Backends
+            may choose their implementation by it where the numbers agree up to rounding.
+        global_batch: samples per update of all ranks together; 0: unknown.
+        seed: seed of the trial; the dropout masks are drawn from it (`dualml.model.dropout`).
+        precision: precision of the matrix products, and how the loss is scaled
+            (`dualml.precision`).
+        recompute: groups of layers whose activations are recomputed instead of saved
+            (`dualml.model.recompute`); this changes no number.
+        streams: for a stateful model, the samples of every update of an epoch, integers (updates,
+            B), each column a stream (`dualml.model.streams`); None: every batch begins with a zero
+            state.
     """
 
     spec: ModelSpec
@@ -62,18 +63,19 @@ class Recipe:
     streams: Array | None = None
 
     def hidden(self, dtype: Any = np.float32) -> Hidden | None:
-        """The states that its model carries over batches, at the start; None of another model."""
+        """Return the hidden states that a stateful model carries across batches, in their initial
+        state; None for a stateless model."""
         return Hidden(self.spec.layers, self.streams, dtype) if self.spec.stateful else None
 
     def rate(self, step: int) -> float:
-        """The step size of update ``step`` (from 1)."""
+        """Return the learning rate of update ``step`` (from 1)."""
         return self.rule.lr * self.schedule.factor(step, self.updates)
 
     def state(self) -> State:
-        """The optimizer's state before the first update."""
+        """Return the optimizer state before the first update."""
         names = self.spec.parameters()
         return self.rule.init({n: self.weights[n].astype(np.float64) for n in names})
 
     def rates(self) -> list[float]:
-        """The step sizes of all updates."""
+        """Return the learning rates of all updates."""
         return [self.rate(step) for step in range(1, self.updates + 1)]

@@ -1,4 +1,5 @@
-"""How ranks talk: one semantics, executed by threads (NumPy), torch.distributed and MindSpore."""
+"""Communication between ranks: one semantics, executed by threads (NumPy), torch.distributed and
+MindSpore."""
 
 from dualml.communicator.base import Communicator as Communicator
 from dualml.communicator.how import BITWISE as BITWISE

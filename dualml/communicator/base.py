@@ -1,8 +1,8 @@
-"""The communicator: what a collective means, whoever executes it.
+"""The communicator: framework-independent semantics of the collectives.
 
-A backend gives the few things only it can do: its native collectives, point to point, and the
-arithmetic of its tensors. What it lacks is composed here from what it has, and `Communicator.how`
-says so. Results never depend on which of the two it was, but for rounding.
+A backend provides only its native collectives, point-to-point messages and tensor arithmetic.
+Primitives that it lacks are composed here from those it has; `Communicator.implementation_of` tells
+which is which. Apart from rounding, results do not depend on the implementation.
 
 n is the number of ranks; ranks are those of the group, from 0 to n - 1.
 """
@@ -23,12 +23,14 @@ from dualml.machine import network
 
 
 def added(op: str) -> str:
-    """What is done to two tensors: a mean is a sum, divided at the end."""
+    """Return the operation that combines two tensors: ``sum`` for ``mean``, whose division comes
+    last, else ``op``."""
     return "sum" if op == "mean" else op
 
 
 def settled(result: Tensor, wait: bool) -> Any:
-    """What is there already, as the caller wants it: itself, or a `Pending`."""
+    """Return a finished result in the form the caller asked for: the result itself, or a
+    `WorkHandle` if not ``wait``."""
     return result if wait else Done(result)
 
 
@@ -37,35 +39,35 @@ class Communicator(Messages):
 
     Tensors are called ``x``; ``root`` and ``peer`` are ranks of the group; ``op`` is one of `OPS`.
 
-    Unless ``inplace`` is asked for, arguments are left as they are. All ranks of the group call the
-    same methods in the same order with tensors of the same shape and type, except where noted.
-    Results in the order of ranks. Tensors may be empty, of any shape, and need not be contiguous.
+    Arguments are not modified unless ``inplace`` is set. All ranks of the group call the same
+    methods in the same order with tensors of the same shape and type, except where noted. Results
+    are in the order of ranks. Tensors may be empty, of any shape, and need not be contiguous.
 
-    With ``wait=False`` a collective returns a `Pending` in place of its result: ``done()`` and
-    ``wait()``. It is under way where `how` says that ``asynchronous`` is native; elsewhere it is
-    done when the call returns.
+    With ``wait=False`` a collective returns a `WorkHandle` instead of its result, with
+    ``is_completed()`` and ``wait()``. It runs in the background where `implementation_of` says that
+    ``asynchronous`` is native; otherwise it is complete when the call returns.
 
     Attributes:
-        rank, size: this rank and how many there are.
-        ranks: rank in this group → rank in the whole world.
-        traffic: what this rank sent and received.
+        rank, size: this rank and the number of ranks.
+        ranks: rank in this group → rank in the world.
+        traffic: counts of what this rank sent and received.
         backend, device: names for tables.
-        calls: collectives and exchanges entered so far; ``inside`` names the one under way.
-        more_types: types that this engine takes beside `DTYPES`.
+        calls: number of collectives and exchanges entered so far; ``inside`` names the running one.
+        more_types: types that this engine supports beyond `DTYPES`.
     """
 
     more_types: ClassVar[tuple[str, ...]] = ()
 
-    # --- the collectives -----------------------------------------------------------------------
+    # --- the collectives --------------------------------------------------------------------------
 
     def all_reduce(
         self, x: Tensor, op: str = "sum", *, inplace: bool = False, wait: bool = True
     ) -> Any:
-        """The reduction of ``x`` over all ranks, on every rank.
+        """Return the reduction of ``x`` over all ranks, on every rank.
 
         Args:
-            op: one of `OPS`; ``mean`` divides the sum by n and needs a floating type. Of whole
-                numbers also one of `BITWISE`.
+            op: one of `OPS`; ``mean`` divides the sum by n and needs a floating type. Integers may
+                also be reduced by one of `BITWISE`.
             inplace: ``x`` may be overwritten.
         """
         self._enter("all_reduce", x, op)
@@ -75,7 +77,7 @@ class Communicator(Messages):
         return settled(self._fold(self._all_gather(x), op), wait)
 
     def reduce(self, x: Tensor, root: int = 0, op: str = "sum", *, wait: bool = True) -> Any:
-        """The reduction of ``x`` over all ranks on rank ``root``, None elsewhere."""
+        """Return the reduction of ``x`` over all ranks on rank ``root``, None elsewhere."""
         self._enter("reduce", x, op, root)
         if self._native_here("reduce", x, op):
 
@@ -89,7 +91,8 @@ class Communicator(Messages):
     def broadcast(
         self, x: Tensor, root: int = 0, *, inplace: bool = False, wait: bool = True
     ) -> Any:
-        """``x`` of rank ``root``; elsewhere ``x`` only tells shape and type."""
+        """Return rank ``root``'s ``x`` on every rank; elsewhere ``x`` only gives the shape and
+        type."""
         self._enter("broadcast", x, root=root)
         own = x if inplace else self.copy(x)
         if self._native_here("broadcast", x, handed=(x,) if self.rank == root else ()):
@@ -100,14 +103,14 @@ class Communicator(Messages):
         return settled(own, wait)
 
     def gather(self, x: Tensor, root: int = 0, *, wait: bool = True) -> Any:
-        """Every rank's ``x`` on rank ``root``, in a list; None elsewhere."""
+        """Return the list of every rank's ``x`` on rank ``root``, None elsewhere."""
         self._enter("gather", x, root=root)
         if not wait and self._native_here("gather", x):
             return self._launch("gather", self.copy(x), wait, root=root)
         return settled(self._gather(x, root), wait)
 
     def all_gather(self, x: Tensor, *, wait: bool = True) -> Any:
-        """Every rank's ``x`` on every rank, in a list."""
+        """Return the list of every rank's ``x`` on every rank."""
         self._enter("all_gather", x)
         if not wait and self._native_here("all_gather", x):
             return self._launch("all_gather", self.copy(x), wait)
@@ -116,13 +119,14 @@ class Communicator(Messages):
     def scatter(
         self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0, *, wait: bool = True
     ) -> Any:
-        """Part r of rank ``root``'s ``parts`` on rank r; all parts have the shape of ``like``.
+        """Return part r of rank ``root``'s ``parts`` on rank r; all parts have the shape of
+        ``like``.
 
         Args:
             parts: n tensors on rank ``root``, ignored elsewhere.
 
         Raises:
-            CommunicationError: not n parts.
+            CommunicationError: there are not n parts.
         """
         if self.rank == root and (parts is None or len(parts) != self.size):
             count = None if parts is None else len(parts)
@@ -137,7 +141,8 @@ class Communicator(Messages):
         return settled(own[root], wait)
 
     def reduce_scatter(self, x: Tensor, op: str = "sum", *, wait: bool = True) -> Any:
-        """Part r of the reduction of the 1-D ``x``, on rank r; parts as in `parts_of`."""
+        """Return part r of the reduction of the 1-D ``x`` on rank r; the parts' lengths are
+        `part_lengths`."""
         self._enter("reduce_scatter", x, op)
         if self._native_here("reduce_scatter", x, op):
             own, options = self.copy(x), {"op": added(op)}
@@ -147,13 +152,14 @@ class Communicator(Messages):
         return settled(self._fold(parts, op), wait)
 
     def all_to_all(self, parts: Sequence[Tensor], *, wait: bool = True) -> Any:
-        """Part j of rank i becomes part i of rank j; all parts of all ranks have one shape.
+        """Send part j to rank j; return the parts received, in the order of ranks. All parts of all
+        ranks have one shape.
 
         Args:
-            parts: n tensors, that for rank j at place j.
+            parts: n tensors, the one for rank j at index j.
 
         Raises:
-            CommunicationError: not n parts.
+            CommunicationError: there are not n parts.
         """
         if len(parts) != self.size:
             raise CommunicationError(
@@ -167,16 +173,17 @@ class Communicator(Messages):
         return settled(self._swap(own), wait)
 
     def barrier(self, *, wait: bool = True) -> Any:
-        """Return when every rank has called it."""
+        """Return once every rank has called it."""
         return self._launch("barrier", None, wait, lambda _: None)
 
     def per_machine(self) -> int:
-        """Ranks on each machine, where each has as many, next to one another; else 0.
+        """Return the number of ranks on each machine, if all machines have the same number of
+        consecutive ranks; else 0.
 
-        All ranks call it; asked once, over the board.
+        All ranks call it. The ranks exchange their machines once, over the store.
 
         Raises:
-            CommunicationError: a rank does not say in time where it is.
+            CommunicationError: a rank does not report its machine in time.
         """
         if self._per_machine is None:
             what = "every rank to say on which machine it is"
@@ -189,10 +196,11 @@ class Communicator(Messages):
         return self._per_machine
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator | None:
-        """A communicator of some ranks; every rank of this group calls it, others get None.
+        """Return a communicator of some ranks; every rank of this group calls it, and the others
+        get None.
 
         Raises:
-            CommunicationError: a rank that is not there, or one twice.
+            CommunicationError: a rank that does not exist, or is listed twice.
         """
         chosen = sorted(set(ranks))
         if not chosen or chosen[0] < 0 or chosen[-1] >= self.size or len(chosen) != len(ranks):
@@ -203,11 +211,11 @@ class Communicator(Messages):
         self._meet(f"subgroup {chosen}")
         return self._subgroup(chosen) if self.rank in chosen else None
 
-    # --- how they are made ------------------------------------------------------------------------
+    # --- implementation ---------------------------------------------------------------------------
 
     @abstractmethod
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        """A communicator of these ranks of the group, this one among them."""
+        """Return a communicator of these ranks of the group, which include this one."""
 
     def _launch(
         self,
@@ -217,8 +225,8 @@ class Communicator(Messages):
         then: Callable[[Tensor], Tensor] = lambda y: y,
         **options: Any,
     ) -> Any:
-        """Execute a native collective and return ``then`` of its result; without ``wait`` return
-        it as a `Pending`, whose waiting is on the clock, too."""
+        """Run a native collective and return ``postprocess`` of its result. Without ``wait`` start
+        it and return a `WorkHandle`; the time spent waiting is counted, too."""
         if wait or self.how("asynchronous").kind != "native":
             return settled(then(self._run(primitive, x, **options)), wait)
         work = self._start(primitive, x, **options)
@@ -227,7 +235,8 @@ class Communicator(Messages):
     def _native_here(
         self, primitive: str, x: Tensor, op: str = "sum", handed: Sequence[Tensor] | None = None
     ) -> bool:
-        """Whether the framework executes it; counted then, with what it is handed, else ``x``."""
+        """Return whether the framework executes the primitive; if so, count the call and its
+        payload: the bytes of ``handed``, or of ``x``."""
         if self.how(primitive, self.dtype(x), op).kind != "native":
             return False
         self.traffic.calls += 1
@@ -238,7 +247,7 @@ class Communicator(Messages):
         return [r for r in range(self.size) if r != self.rank]
 
     def _swap(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Part r goes to rank r; what every rank sent to this one, in the order of ranks."""
+        """Send part r to rank r; return what every rank sent to this one, in the order of ranks."""
         own, others = parts[self.rank], self._others()
         buffers = {r: self.empty_like(own) for r in others}
         came = self.exchange({r: parts[r] for r in others}, buffers)
@@ -261,7 +270,7 @@ class Communicator(Messages):
         return [own if r == root else came[r] for r in range(self.size)]
 
     def _fold(self, parts: Sequence[Tensor], op: str) -> Tensor:
-        """In the order of ranks: every rank rounds alike."""
+        """Reduce the parts in the order of ranks, so that all ranks round in the same way."""
         total = self.copy(parts[0])
         for part in parts[1:]:
             if op in BITWISE:
@@ -274,7 +283,12 @@ class Communicator(Messages):
         return self.scale(total, 1 / self.size) if op == "mean" else total
 
     def _enter(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:
-        """Refuse what cannot be meant; in checking mode compare with what the others ask for."""
+        """Check the arguments of a collective; in checking mode also compare them with the other
+        ranks'.
+
+        Raises:
+            CommunicationError: an unsupported type, operation or root, or ranks that disagree.
+        """
         kind = self.dtype(x)
         known = (*DTYPES, *self.more_types)
         if kind not in known:
@@ -292,7 +306,8 @@ class Communicator(Messages):
             self._meet(f"{primitive} {kind} {tuple(x.shape)} op={op} root={root}")
 
     def _meet(self, what: str) -> None:
-        """Tell the others what comes next and compare: where they disagree, say who asks for what.
+        """Check that all ranks are about to make the same call, and report who asks for what if
+        not.
 
         Raises:
             CommunicationError: a rank asks for something else, or for nothing in time.

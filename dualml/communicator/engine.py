@@ -1,6 +1,7 @@
-"""What a backend gives a communicator: its collectives, point to point, and its tensors.
+"""Interface that a backend implements for a communicator: collectives, point-to-point messages and
+tensors.
 
-And the books that are kept of all of them: calls, seconds, messages and bytes.
+The engine also counts calls, seconds, messages and bytes.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np
 
 
 class Engine(ABC):
-    """One rank's side of a framework, as `Communicator` needs it."""
+    """One rank's connection to a framework, as `Communicator` needs it."""
 
     backend: ClassVar[str]
     device: str = "cpu"
-    #: What the framework sends by, where it has a name.
+    #: Name of the framework's communication library (gloo, nccl), if any.
     engine: str = ""
-    #: Whether messages between ranks leave by sockets.
+    #: Whether messages between ranks travel over sockets.
     sockets: ClassVar[bool] = True
-    #: The framework's own group of processes, where it has one.
+    #: The framework's own process group, if any.
     group: Any = None
 
     def __init__(self, place: Place, ranks: Sequence[int] | None = None) -> None:
@@ -39,82 +40,83 @@ class Engine(ABC):
         self.rank, self.size = self.ranks.index(place.rank), len(self.ranks)
         self.traffic = Traffic()
         self._sequence = 0
-        #: Tells notes on the board apart that are made anew from time to time, by all ranks alike.
+        #: Distinguishes entries of the store that all ranks renew from time to time.
         self.generation = 0
         self.calls, self.inside = 0, ""
-        #: Seconds to wait before an exchange of so many bytes sent and received: a slow node.
+        #: (bytes sent, bytes received) → seconds to wait before an exchange: simulates a slow node.
         self.delay: Callable[[int, int], float] | None = None
         self._scratch: dict[Any, Tensor] = {}
         self._per_machine: int | None = None
 
-    # --- what a backend says and does -------------------------------------------------------
+    # --- implemented by a backend -----------------------------------------------------------------
 
     @abstractmethod
     def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
-        """How ``primitive`` is executed for this type (``dtype``) and operation (``op``) on this
-        device."""
+        """Return how ``primitive`` is executed for tensors of type ``dtype`` and reduction ``op``
+        on this device."""
 
     @abstractmethod
     def tensor(self, array: Any) -> Tensor:
-        """A NumPy array as a tensor of the framework on its device, copied, of the same type."""
+        """Copy a NumPy array to a tensor of the framework on its device, of the same type."""
 
     @abstractmethod
     def numpy(self, x: Tensor) -> Any:
-        """A copy of ``x`` as a NumPy array."""
+        """Return a copy of ``x`` as a NumPy array."""
 
     @abstractmethod
     def dtype(self, x: Tensor) -> str:
-        """``float32``, …"""
+        """Return the name of the tensor's type, such as ``float32``."""
 
     @abstractmethod
     def cast(self, x: Tensor, dtype: str) -> Tensor:
-        """``x`` as another type, ``dtype``; a copy."""
+        """Return a copy of ``x`` converted to the type ``dtype``."""
 
     @abstractmethod
     def empty_like(self, x: Tensor) -> Tensor:
-        """A tensor of the shape and type of ``x`` with arbitrary content, not shared."""
+        """Return a new, uninitialised tensor of the shape and type of ``x``."""
 
     @abstractmethod
     def copy(self, x: Tensor) -> Tensor:
-        """A contiguous copy."""
+        """Return a contiguous copy of ``x``."""
 
     @abstractmethod
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """The ``op`` ``sum``, ``max``, ``min`` or ``prod`` of two; may overwrite ``a``, never
-        ``b``. See `combine_bits` for the others."""
+        """Combine two tensors by ``op``: ``sum``, ``max``, ``min`` or ``prod``; may overwrite
+        ``a``, never ``b``. See `combine_bits` for the others."""
 
     def combine_bits(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """Apply ``band``, ``bor`` or ``bxor`` to two tensors of whole numbers; returns a new one.
+        """Apply ``band``, ``bor`` or ``bxor`` to two integer tensors; return a new one.
 
-        Engines need not have it: it is NumPy's here.
+        Engines may override this NumPy implementation.
         """
         return self.tensor(BITS[op](self.numpy(a), self.numpy(b)))
 
     def median(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the median of floating tensors of one shape, coordinate by coordinate; of an even
-        number the mean of the middle two, and nan where one of them is."""
+        """Return the elementwise median of floating-point tensors of one shape: of an even number
+        the mean of the middle two, and nan where any of them is nan."""
         return self.tensor(np.median([self.numpy(part) for part in parts], axis=0))
 
     @abstractmethod
     def scale(self, x: Tensor, factor: float) -> Tensor:
-        """``x · factor`` in the type of ``x``; may overwrite ``x``."""
+        """Return ``x · factor`` in the type of ``x``; may overwrite ``x``."""
 
     @abstractmethod
     def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Elements ``start`` to ``stop`` − 1 of a 1-D tensor, contiguous; a view of ``x`` where the
-        framework has them."""
+        """Return elements ``start`` to ``stop`` − 1 of a 1-D tensor, contiguous; a view of ``x``
+        where the framework has views."""
 
     @abstractmethod
     def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
-        """The 1-D ``x`` with ``value`` put or added from ``start`` on: ``then`` is ``put`` or
-        ``add``.
+        """Write ``value`` into the 1-D ``x`` from ``start`` on and return ``x``; ``op`` is ``put``
+        (overwrite) or ``add`` (accumulate).
 
-        May overwrite ``x``. Nothing is to be done where ``value`` is the view of that very place.
+        May overwrite ``x``. Where ``value`` is already a view of that place, nothing has to be
+        written.
         """
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait for the device; before every reading of the clock."""
+        """Wait for the device; called before every reading of the clock."""
 
     @abstractmethod
     def _exchange(
@@ -122,27 +124,29 @@ class Engine(ABC):
     ) -> dict[int, Tensor]: ...
 
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Begin to send; for engines that copy a message into a queue it is done at once."""
+        """Start sending; engines that copy a message into a queue complete at once."""
         self._exchange({peer: x}, {})
         return Work(lambda: x, lambda: True)
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Begin to receive; engines that cannot do so ahead of time receive when they wait."""
+        """Start receiving; engines that cannot do so ahead of time receive when they wait."""
         why = "it is received when it is waited for"
         return Work(lambda: self._exchange({}, {peer: buffer})[peer], why=why)
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Callable[[], Tensor]:
-        """Begin to send what is received by the same ``tag``; of engines that `how` says have
-        ``tags``."""
+        """Start sending a message with a ``tag``; only for engines whose `implementation_of`
+        reports ``tags``."""
         raise Unsupported(f"{self.backend} has no tags")
 
     def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
-        """Begin to receive by tag, of any rank where ``peer`` is None; of engines that `how` says
-        have ``tags`` or ``any_source``. `Work.source` tells the rank."""
+        """Start receiving a message by tag, from any rank if ``peer`` is None; only for engines
+        whose `implementation_of` reports ``tags`` or ``any_source``. `EngineWork.source` gives the
+        rank."""
         raise Unsupported(f"{self.backend} has neither tags nor messages of any rank")
 
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
-        """Execute a collective that `how` calls native; may overwrite ``x`` (which is contiguous).
+        """Run a collective that `implementation_of` reports as native; may overwrite ``x``, which
+        is contiguous.
 
         Options: ``op`` (never ``mean``) and ``root`` where the primitive has them; ``parts`` for
         scatter (root only; ``x`` is then like one of them) and all_to_all.
@@ -150,26 +154,25 @@ class Engine(ABC):
         raise NotImplementedError(primitive)
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
-        """Begin a native collective and return what waits for its result, a `Work`; of engines
-        that `how` says are ``asynchronous``."""
+        """Start a native collective and return an `EngineWork` that waits for its result; only for
+        engines whose `implementation_of` reports ``asynchronous``."""
         raise NotImplementedError(primitive)
 
     def sent(self) -> int | None:
-        """Count the bytes that this rank has sent so far, in all its groups; None where the engine
-        does not show them: by memory that devices or processes share, or in a way not known here.
-        """
+        """Return the bytes that this rank has sent so far in all its groups; None where the engine
+        cannot count them, as with memory shared by devices or processes."""
         return None
 
     def close(self) -> None:  # noqa: B027 - threads have nothing to leave
-        """Leave the group."""
+        """Leave the process group and release its resources."""
 
-    # --- the books ----------------------------------------------------------------------------
+    # --- counters ---------------------------------------------------------------------------------
 
     def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
         return self._timed(primitive, lambda: self._native(primitive, x, **options))
 
     def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
-        """The call, on the clock of `traffic`."""
+        """Run ``call`` and add its duration to `traffic`."""
         self.calls, self.inside = self.calls + 1, name
         elapsed = self.stopwatch()
         try:
@@ -178,26 +181,27 @@ class Engine(ABC):
             self.inside = ""
             self.traffic.seconds += elapsed()
 
-    #: The clock that `stopwatch` reads, see `dualml.clock`.
+    #: Name of the clock that `stopwatch` reads, see `dualml.clock`.
     clock: str = WALL
 
     def stopwatch(self) -> Callable[[], float]:
-        """Start a clock; return what stops it and tells the seconds, the device's included."""
+        """Start a clock; return a function that stops it and returns the seconds, the device's work
+        included."""
         return start_wall(self.synchronize)
 
     def scratch(self, like: Tensor, key: int = 0) -> Tensor:
-        """A buffer like ``like`` that the next call with this key may use again: fresh memory has
-        to be mapped page by page, which takes longer than filling it."""
+        """Return a buffer like ``like`` that the next call with this key may reuse: fresh memory
+        has to be mapped page by page, which takes longer than filling it."""
         name = (key, tuple(like.shape), self.dtype(like))
         if name not in self._scratch:
             self._scratch[name] = self.empty_like(like)
         return self._scratch[name]
 
     def forget_scratch(self) -> None:
-        """Give the buffers of `scratch` back."""
+        """Free the buffers of `scratch`."""
         self._scratch.clear()
 
     def nbytes(self, x: Tensor) -> int:
-        """Bytes of a tensor."""
+        """Return the bytes of a tensor."""
         widths = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
         return int(math.prod(x.shape)) * widths[self.dtype(x)]

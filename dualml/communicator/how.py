@@ -1,4 +1,5 @@
-"""What can be asked of a communicator, how it does it, what is under way, and what it counts."""
+"""Primitives of a communicator, how each is executed, handles of pending operations, and traffic
+counters."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dualml.errors import Unsupported
 Tensor = Any
 Kind = Literal["native", "composed", "unsupported"]
 OPS = ("sum", "mean", "max", "min", "prod")
-#: Reductions of whole numbers alone.
+#: Reductions of integers only.
 BITWISE = ("band", "bor", "bxor")
 DTYPES = ("float16", "float32", "float64", "int32", "int64")
 PRIMITIVES = (
@@ -33,7 +34,8 @@ PRIMITIVES = (
 
 
 def operations_of(dtype: str) -> list[str]:
-    """List the reductions that a type has: no mean of whole numbers, no bits of others.
+    """Return the reductions that a type supports: integers have no mean, and only integers have
+    bitwise ones.
 
     >>> operations_of("int32")
     ['sum', 'max', 'min', 'prod', 'band', 'bor', 'bxor']
@@ -45,11 +47,11 @@ def operations_of(dtype: str) -> list[str]:
 
 @dataclass(frozen=True)
 class How:
-    """How a primitive is executed.
+    """Implementation of a primitive on this device: native, composed of others, or unsupported.
 
     Attributes:
         kind: ``native``, ``composed`` or ``unsupported``.
-        detail: by or from what, or why it is not.
+        detail: what executes it, what it is composed of, or why it is unsupported.
     """
 
     kind: Kind
@@ -60,7 +62,8 @@ class How:
 
 
 def ask(comm: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
-    """Ask a communicator how it executes a primitive, also one that it does not know."""
+    """Return how a communicator executes a primitive; ``unsupported`` if it does not know the
+    primitive."""
     try:
         how: How = comm.how(primitive, dtype, op)
     except KeyError:
@@ -70,18 +73,18 @@ def ask(comm: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> H
 
 @dataclass
 class Traffic:
-    """Messages and bytes of one rank since the last `reset`.
+    """Counters of one rank's messages and bytes since the last `reset`.
 
-    Point-to-point messages are counted as they are made. A native collective is one call whose
-    messages the framework does not show: ``calls`` and ``payload`` (bytes handed to it) are
-    counted, messages and bytes are not.
+    Point-to-point messages are counted as they are made. A native collective counts as one call,
+    because the framework does not show its messages: ``calls`` and ``payload`` grow, messages and
+    bytes do not.
 
     Attributes:
-        sent, received: messages.
-        bytes_sent, bytes_received: their bytes.
-        calls: native collectives.
-        payload: bytes handed to native collectives by this rank.
-        seconds: time inside all of them.
+        sent, received: number of messages.
+        bytes_sent, bytes_received: bytes of these messages.
+        calls: number of native collectives.
+        payload: bytes that this rank passed to native collectives.
+        seconds: time spent in all of them.
     """
 
     sent: int = 0
@@ -100,21 +103,21 @@ class Traffic:
 
 
 class Pending(Protocol):
-    """A collective or message under way, as `torch.distributed.Work` is one."""
+    """Handle of a collective or message in progress, like `torch.distributed.Work`."""
 
     def wait(self) -> Tensor:
-        """Return its result, when it is there; again, when it is called again."""
+        """Wait for the result and return it; further calls return it again."""
 
     def done(self) -> bool:
         """Return whether `wait` would return at once.
 
         Raises:
-            Unsupported: the engine does not tell before it is waited for.
+            Unsupported: the engine cannot tell before it waits.
         """
 
 
 class Done:
-    """A `Pending` that was finished when it was made."""
+    """A `WorkHandle` of an operation that is already complete."""
 
     def __init__(self, result: Tensor) -> None:
         self.result = result
@@ -127,13 +130,13 @@ class Done:
 
 
 class Work:
-    """What an engine has begun.
+    """An operation that an engine has started.
 
     Args:
-        wait: waits and returns its result.
-        done: whether that would return at once; None: the engine does not tell.
-        why: what to say where it does not tell.
-        source: rank of the group that a message came from, once it has been waited for.
+        wait: waits and returns the result.
+        done: returns whether ``wait`` would return at once; None: the engine cannot tell.
+        why: reason to report where it cannot tell.
+        source: returns the rank of the group that sent a message, after ``wait``.
     """
 
     def __init__(
@@ -150,15 +153,15 @@ class Work:
 
 
 class Finish:
-    """An operation of an engine under way, with what remains to be done to its result.
+    """A pending operation of an engine, with a function that completes its result.
 
     Args:
-        wait: waits and returns what came; called once.
-        then: makes the result of it.
-        work: what the engine has begun, where it is a `Work`.
+        wait: waits and returns what arrived; called once.
+        postprocess: computes the result from it.
+        work: the started operation, where it is an `EngineWork`.
 
     Attributes:
-        source: rank of the group that a message is from, after `wait`; None of a collective.
+        source: rank of the group that a message is from, after `wait`; None for a collective.
     """
 
     def __init__(

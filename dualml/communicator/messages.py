@@ -1,4 +1,4 @@
-"""Point to point: what one rank tells another."""
+"""Point-to-point messages between ranks."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from dualml.communicator.engine import Engine
 from dualml.communicator.how import Finish, Tensor, ask
 from dualml.errors import CommunicationError, Unsupported
 
-#: Largest tag: 31 bits, as MPI and gloo have them.
+#: Largest tag: 31 bits, as in MPI and gloo.
 LARGEST_TAG = 2**31 - 1
 
 
 class Messages(Engine):
-    """The messages of a `dualml.communicator.Communicator`.
+    """Point-to-point messages of a `dualml.communicator.Communicator`.
 
-    Messages of one pair of ranks with one tag come in the order in which they were sent: ask for
-    them, and wait for them, in that order. Those of different tags may be asked for in any order.
+    Messages between one pair of ranks with one tag arrive in the order in which they were sent:
+    post the receives, and wait for them, in that order. Receives with different tags may be posted
+    in any order.
     """
 
     def exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
-        """Point to point: send to some ranks and receive from some, all at once.
+        """Send to some ranks and receive from some, all at once.
 
-        Only the ranks named need to take part; what one sends another must receive in the same
-        order. A rank may call it with nothing at all.
+        Only the ranks named need to take part; receives must match the order of the sends. A rank
+        may call it with nothing at all.
 
         Args:
             send: rank → contiguous tensor.
-            receive: rank → buffer of the shape and type expected; it may be overwritten.
+            receive: rank → buffer of the expected shape and type; it may be overwritten.
 
         Returns:
-            rank → what it sent.
+            rank → tensor that it sent.
         """
         for peer in (*send, *receive):
             self._check_peer(peer)
@@ -48,14 +49,14 @@ class Messages(Engine):
         return dict(self._timed("exchange", lambda: self._exchange(send, receive)))
 
     def isend(self, x: Tensor, peer: int, tag: int = 0) -> Finish:
-        """Begin to send the contiguous ``x``, which stays as it is until the wait is over.
+        """Start sending the contiguous ``x``, which must not change until the wait returns.
 
         Args:
-            peer: rank that it is for.
-            tag: it is received by ``irecv`` with the same tag alone; from 0 to 2³¹ - 1.
+            peer: destination rank.
+            tag: only an ``irecv`` with the same tag receives it; from 0 to 2³¹ - 1.
 
         Raises:
-            Unsupported: a tag, where `how` says of ``tags`` that there are none.
+            Unsupported: a tag, where `implementation_of` reports no ``tags``.
         """
         self._check_peer(peer)
         self._check_tag(tag)
@@ -68,17 +69,17 @@ class Messages(Engine):
         return Finish(lambda: self._timed("isend", work), lambda sent: sent, work)
 
     def irecv(self, buffer: Tensor, peer: int | None = None, tag: int = 0) -> Finish:
-        """Begin to receive into ``buffer``; its wait returns what came.
+        """Start receiving into ``buffer``; the handle's ``wait`` returns the message.
 
         Args:
-            buffer: of the shape and type expected; it may be overwritten.
-            peer: rank that it is from; None: any rank of the group, and ``source`` of what is
-                returned says after the wait which.
-            tag: of the message.
+            buffer: of the expected shape and type; it may be overwritten.
+            peer: source rank; None: any rank of the group. After the wait the handle's ``source``
+                is the sender.
+            tag: tag of the message.
 
         Raises:
-            Unsupported: a tag, or any rank, where `how` says of ``tags`` or ``any_source`` that
-                there is no such thing.
+            Unsupported: a tag, or any rank, where `implementation_of` reports no ``tags`` or
+                ``any_source``.
         """
         if peer is not None:
             self._check_peer(peer)
@@ -108,10 +109,10 @@ class Messages(Engine):
         self.isend(x, peer, tag).wait()
 
     def recv(self, buffer: Tensor, peer: int | None = None, tag: int = 0) -> tuple[Tensor, int]:
-        """Receive what rank ``peer``, or any rank, sends with this tag; see `irecv`.
+        """Receive a message with this tag from rank ``peer``, or from any rank; see `irecv`.
 
         Returns:
-            What came, and the rank that it is from.
+            The message and the rank that sent it.
         """
         coming = self.irecv(buffer, peer, tag)
         got = coming.wait()

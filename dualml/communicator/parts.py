@@ -1,10 +1,11 @@
-"""Nearly equal parts: how a vector or a batch is dealt to n."""
+"""Split a vector or a batch into n nearly equal parts."""
 
 from __future__ import annotations
 
 
 def start_of(length: int, n: int, part: int) -> int:
-    """First element of a part, of n nearly equal ones: the first ``length mod n`` are one longer.
+    """Return the first element of part ``part`` of n nearly equal parts; the first ``length mod n``
+    parts are one element longer.
 
     >>> [start_of(10, 4, part) for part in range(5)]
     [0, 3, 6, 8, 10]
@@ -14,7 +15,7 @@ def start_of(length: int, n: int, part: int) -> int:
 
 
 def parts_of(length: int, n: int) -> list[int]:
-    """Lengths of these parts.
+    """Return the lengths of n nearly equal parts.
 
     >>> parts_of(10, 4)
     [3, 3, 2, 2]
@@ -23,8 +24,8 @@ def parts_of(length: int, n: int) -> list[int]:
 
 
 def slices_of(length: int, n: int, full: int) -> list[int]:
-    """Compute the lengths of slices as long as those of a ``full`` batch; the last are shorter, or
-    empty, where there are fewer elements.
+    """Return the lengths of n slices as long as those of a ``full`` batch; the last ones are
+    shorter, or empty, where there are fewer elements.
 
     >>> slices_of(35, 2, 64)
     [32, 3]

@@ -1,9 +1,9 @@
-"""Where a rank stands: what it needs to know to join the others, and the board, small notes between
-ranks that need no working process group.
+"""The context of a rank: what it needs to join the others, and a key-value store for small notes
+between ranks that works without a process group.
 
-Ranks post what they are about to do (join, broadcast, finish) and read what the others posted. It
-serves to find one another, to agree on a plan before the frameworks are asked to communicate, and
-to say which rank is missing or doing something else, where a collective could only hang.
+Ranks write what they are about to do (join, broadcast, finish) and read what the others wrote. With
+the store they find one another, agree on a plan before the frameworks communicate, and report which
+rank is missing or does something else, where a collective could only hang.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ POLL_S = 0.002
 
 
 class Board(Protocol):
-    """Write once, read by all; keys are file names (letters, digits, ``-_.``)."""
+    """Key-value store between ranks: written once, read by all. Keys are file names (letters,
+    digits, ``-_.``)."""
 
     def post(self, key: str, text: str) -> None:
-        """Write the note ``text``; a ``key`` that exists already is replaced."""
+        """Store the note ``text`` under ``key``, replacing an earlier one."""
 
     def read(self, key: str) -> str | None:
-        """The note, or None while there is none."""
+        """Return the note of ``key``, or None if there is none yet."""
 
 
 class FileBoard(Board):
-    """A `Board` in a folder that all ranks see.
+    """A `Store` in a folder that all ranks can reach.
 
     Args:
-        folder: made when it is not there.
+        folder: created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +57,7 @@ class FileBoard(Board):
 
 
 class MemoryBoard(Board):
-    """A `Board` for ranks that are threads of one process."""
+    """A `Store` for ranks that are threads of one process."""
 
     def __init__(self) -> None:
         self._notes: dict[str, str] = {}
@@ -74,16 +75,16 @@ class MemoryBoard(Board):
 def exchange_notes(
     board: Board, key: str, rank: int, ranks: Sequence[int], text: str, timeout: float, what: str
 ) -> Mapping[int, str]:
-    """Post ``text`` for this rank and read that of every rank.
+    """All-gather a note over the store: write ``text`` for this rank and return rank → note.
 
     Args:
         key: the same on every rank, used once.
-        ranks: who takes part, this rank among them.
+        ranks: the ranks that take part, this one included.
         timeout: seconds to wait for the others.
-        what: what is waited for, as the error tells it.
+        what: what is waited for, as the error message names it.
 
     Raises:
-        CommunicationError: ranks that did not post in time, by number.
+        CommunicationError: names the ranks that did not write in time.
     """
     board.post(f"{key}.{rank}", text)
     notes: dict[int, str] = {}
@@ -106,13 +107,16 @@ def exchange_notes(
 
 
 def per_machine(machines: Sequence[str]) -> int:
-    """Ranks of each machine, where each has as many, next to one another; else 0.
+    """Return the number of ranks on each machine, if all machines have the same number of
+    consecutive ranks; else 0.
 
     Args:
-        machines: that of each rank, in the order of ranks.
+        machines: machine of each rank, in the order of ranks.
 
-    >>> per_machine(["a", "a", "b", "b"]), per_machine(["a", "b", "a", "b"]), per_machine(["a"] * 3)
-    (2, 0, 3)
+    >>> per_machine(["a", "a", "b", "b"]), per_machine(["a", "b", "a", "b"])
+    (2, 0)
+    >>> per_machine(["a"] * 3)
+    3
     """
     k = machines.count(machines[0])
     blocks = [set(machines[i : i + k]) for i in range(0, len(machines), k)]
@@ -124,7 +128,7 @@ RENDEZVOUS = ("file", "tcp", "env")
 
 
 def check_rendezvous(text: str) -> None:
-    """Raises `UserError` for a rendezvous that no backend can mean."""
+    """Raise `UserError` for a rendezvous that no backend supports."""
     scheme, separator, rest = text.partition("://")
     if text != "auto" and not (scheme in RENDEZVOUS and separator):
         raise UserError(f"rendezvous {text!r}: use auto, file:///path, tcp://host:port or env://")
@@ -145,23 +149,24 @@ def check_rendezvous(text: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """One rank of a trial.
+    """Context of one rank of a trial: its number and how it reaches the other ranks.
 
     Args:
-        rank, size: this rank, from 0, and how many there are.
-        board: notes between the ranks.
+        rank, size: this rank, from 0, and the number of ranks.
+        store: key-value store for notes between the ranks.
         rendezvous: how the framework's process group finds its ranks: ``auto`` (the framework's
             best way on one machine), ``file:///path``, ``tcp://host:port`` or ``env://``, which is
             what ``torchrun`` and ``msrun`` prepare.
-        timeout: seconds any rank waits for another, at start-up and inside a collective.
-        key: tells the groups of consecutive trials apart where they share a rendezvous.
-        check: compare the signature of every collective over the board before it is executed.
-        host_staged: whether ranks that compute on accelerators send their messages by host memory.
-        interface, address: of this machine, by which the others are reached; empty: the framework
-            finds one.
+        timeout: seconds that a rank waits for another, at start-up and inside a collective.
+        key: distinguishes the groups of consecutive trials that share a rendezvous.
+        check: whether the signature of every collective is compared over the store before it runs.
+        host_staged: whether ranks that compute on accelerators send their messages through host
+            memory.
+        interface, address: network interface and address of this machine by which the others reach
+            it; empty: the framework finds one.
 
     Raises:
-        UserError: no such rank, or a rendezvous that no backend can mean.
+        UserError: no such rank, or a rendezvous that no backend supports.
     """
 
     rank: int

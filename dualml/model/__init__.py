@@ -1,4 +1,4 @@
-"""Layer specs, the model zoo and initial weights."""
+"""Layer specifications, the model zoo and initial weights."""
 
 from dualml.model.init import initial_weights as initial_weights
 from dualml.model.spec import ModelSpec as ModelSpec

@@ -1,4 +1,4 @@
-"""What all layers of the neutral model language have in common."""
+"""Base class of all layers of the framework-neutral model language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 class Way(Enum):
-    """What a layer does where a model is trained in a lower type; see `dualml.precision`."""
+    """Types of a layer's input and output in mixed-precision training; see `dualml.precision`."""
 
     PRODUCT = "casts its input and weights to the type, and gives the type out"
     SINGLE = "float32 in and out"
@@ -22,42 +22,46 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer without parameters that keeps the shape; the others say what they do instead."""
+    """Base class of layers; its defaults describe a layer without parameters that keeps the
+    shape."""
 
     way: ClassVar[Way] = Way.SAME
-    #: Of so many equal blocks the last axis of its input is made: a slice of it has a part of each.
+    #: Number of equal blocks along the last axis of its input; a slice takes part of each block.
     blocks: ClassVar[int] = 1
 
     def parameters(self) -> dict[str, Shape]:
-        """Last part of a parameter's name → its shape."""
+        """Return the last part of each parameter's name → its shape."""
         return {}
 
     def buffers(self) -> dict[str, Shape]:
-        """Last part of the name of what it keeps beside its parameters, and no optimizer sees (the
-        running statistics of batch normalisation) → its shape."""
+        """Return the last part of each buffer's name → its shape: tensors that no optimizer
+        changes, such as the running statistics of batch normalisation."""
         return {}
 
     def holder(self, name: str, leaf: str = "weight") -> str:
-        """The layer whose name a parameter carries: ``name``, or another that it is shared with."""
+        """Return the name of the layer that owns a parameter: ``name``, or another layer that it is
+        shared with."""
         return name
 
     def output_shape(self, shape: Shape) -> Shape:
-        """Shape of the output for an input of ``shape``; a `UserError` if it does not fit."""
+        """Return the shape of the output for an input of ``shape``, both without the batch axis;
+        raise `UserError` if it does not fit."""
         return shape
 
     @property
     def padded(self) -> bool:
-        """Whether it takes, besides, which positions hold a token."""
+        """Whether the layer also takes a mask of the positions that hold a token."""
         return bool(getattr(self, "masked", False))
 
     def describe(self) -> dict[str, Any]:
-        """Type and fields, without those at their default that older descriptions do not know."""
+        """Return type and fields as JSON values, without fields at a default that older
+        descriptions do not know."""
         values = [(f, getattr(self, f.name)) for f in fields(self)]
         shown = {f.name: value for f, value in values if value != f.default or f.metadata}
         return {"type": type(self).__name__, **shown}
 
 
 def check(fits: bool, takes: str, shape: Shape) -> None:
-    """Raises `UserError` for an input shape that a layer does not take."""
+    """Raise `UserError` for an input shape that a layer does not take."""
     if not fits:
         raise UserError(f"{takes} per sample; received {shape}")

@@ -1,4 +1,4 @@
-"""BERT with a head that classifies: its layers, in any size."""
+"""BERT with a classification head, in any size."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Sizes:
     "BERT: Pre-training of Deep Bidirectional Transformers", app. A.2 for the dropout.
 
     Attributes:
-        inner: width between the two linear layers of a block.
-        dropout, head_dropout: rates in and after the blocks, and before the head; 0: no such layer.
-        eps: of the norms.
+        inner: width of the hidden layer in a block's MLP.
+        dropout, head_dropout: dropout rates in and after the blocks, and before the head; 0: no
+            such layer.
+        eps: ε of the layer norms.
     """
 
     blocks: int = 2
@@ -50,11 +51,11 @@ TINY = Sizes()
 
 
 def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = TINY) -> ModelSpec:
-    """BERT: tokens, positions and the first kind of sentence are added up; blocks whose norms
-    follow their residual connections; the first position, ``[CLS]``, says the class.
+    """Return BERT: token, position and segment embeddings are added; blocks with the norm after
+    each residual connection; the first position, ``[CLS]``, is classified.
 
     Source: Devlin et al. 2019, sec. 3 and app. A, and https://github.com/google-research/bert.
-    Attention drops no weights: a layer here takes no chance but that of `Dropout`.
+    Attention weights are not dropped: `Dropout` is the only random layer here.
     """
     norm = LayerNorm(sizes.width, sizes.eps)
     layers: Layers = [

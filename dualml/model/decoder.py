@@ -1,4 +1,4 @@
-"""Layers of decoders that the models before them do without; see `layers` for shapes."""
+"""Layers of decoder-only language models; see `layers` for shapes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dualml.model.layers import LAYERS, Linear
 class RMSNorm(Layer):
     """x / √(mean of x² + eps) · w along the last axis: a norm without mean and bias.
 
-    ``weight`` (features,). Source: Zhang and Sennrich 2019, "Root Mean Square Layer
-    Normalization", eq. 4.
+    ``weight`` (features,). Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization",
+    eq. 4.
     """
 
     way: ClassVar[Way] = Way.SINGLE
@@ -52,19 +52,20 @@ class SwiGLU(Layer):
 
 @dataclass(frozen=True)
 class GroupedAttention(Layer):
-    """Attention of which no position sees a later one, and in which ``heads`` share the keys and
-    values of ``kv_heads``: (length, G·(r + 2)·width) → (length, G·r·width).
+    """Causal attention in which ``heads`` share the keys and values of ``kv_heads``: (length, G·(r
+    + 2)·width) → (length, G·r·width).
 
-    The input has G = ``kv_heads`` groups side by side, each of them r = heads / G queries, a key
-    and a value of ``width`` entries: what ranks that share the heads have of it is one piece.
+    The input has G = ``kv_heads`` groups side by side, each with r = heads / G queries, one key and
+    one value of ``width`` entries: a tensor-parallel rank's part of it is contiguous.
 
-    With ``base`` b above 0 queries and keys say where they are: entries i and i + width/2 of each
-    are a point of a plane, turned by the angle t · b^(−2i / width) at position t.
+    With ``base`` b above 0 queries and keys get a rotary position embedding: entries i and i +
+    width/2 of each form a point of a plane, which is rotated by the angle t · b^(−2i / width) at
+    position t.
 
     Source: Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models", sec.
     2.2, Shazeer 2019, "Fast Transformer Decoding", for one group; Su et al. 2021, "RoFormer:
     Enhanced Transformer with Rotary Position Embedding", eq. 14 and 15, whose pairs are neighbours:
-    ours are LLaMA's as `transformers` has them.
+    here the pairs are LLaMA's, as in `transformers`.
     """
 
     way: ClassVar[Way] = Way.PRODUCT
@@ -77,7 +78,7 @@ class GroupedAttention(Layer):
 
     @property
     def each(self) -> int:
-        """Heads of a group: r."""
+        """Number of query heads per group, r."""
         return self.heads // self.kv_heads
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -92,9 +93,10 @@ class GroupedAttention(Layer):
 
 @dataclass(frozen=True)
 class Tied(Linear):
-    """The logits of all words by the table of the `Embedding` ``of``: y = x·Eᵀ, (…, features) →
-    (…, words). It is one parameter, with the embedding's name; its gradient is the sum of both.
-    With ``bias`` y = x·Eᵀ + b, and b is this layer's alone.
+    """Output layer tied to the `Embedding` ``of``: y = x·Eᵀ, (…, features) → (…, words).
+
+    The embedding table E is one parameter with the embedding's name; its gradient is the sum of
+    both uses. With ``bias`` y = x·Eᵀ + b, and b belongs to this layer alone.
 
     Source: Press and Wolf 2017, "Using the Output Embedding to Improve Language Models".
     """
@@ -108,8 +110,8 @@ class Tied(Linear):
 
 @lru_cache(maxsize=16)
 def turns(layer: GroupedAttention) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Cosine and sine of every angle, (length, width / 2) each: made here for all backends, whose
-    own would differ by their rounding of large angles."""
+    """Return cosine and sine of every rotary angle, (length, width / 2) each. They are computed
+    here for all backends, whose own results would differ in the rounding of large angles."""
     half = layer.width // 2
     frequency = layer.base ** (-2 * np.arange(half) / layer.width)
     angle = np.arange(layer.length)[:, None] * frequency

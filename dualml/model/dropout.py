@@ -1,8 +1,8 @@
-"""Which entries Dropout drops: drawn here, for all backends and every way of dealing a batch.
+"""Dropout masks, drawn here for all backends and every way of splitting a batch.
 
 A mask is a hash of the seed, the layer, the update, the number of the sample in the training set
-and the entry. It has no state: a rank that has a part of the batch, a batch that is cut into chunks
-and a trial that goes on after an interruption find the mask that one pass over all would.
+and the entry. It has no state: a rank with part of the batch, a batch split into chunks and a
+resumed trial all get the mask that one pass over the whole batch would get.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: the str
 def masks(
     spec: ModelSpec, seed: int, step: int, samples: NDArray[np.int64]
 ) -> dict[str, NDArray[np.float32]]:
-    """Name of every Dropout layer → its mask (B, …) for update ``step`` (from 1) of a trial.
+    """Return the name of every Dropout layer → its mask (B, …), float32, for update ``step`` (from
+    1) of a trial.
 
     Args:
-        seed: of the trial.
+        seed: seed of the trial.
         samples: numbers of the samples in the training set, shape (B,).
     """
     shapes = spec.shapes() if spec.dropouts else {}
@@ -45,7 +46,7 @@ def mask(
     step: int,
     samples: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    """0 with probability ``rate``, else 1 / (1 − rate), shape (B, *shape)."""
+    """Return a mask of shape (B, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
     key = np.uint64(seed_for(seed, "dropout", name, step))
     with np.errstate(over="ignore"):  # arithmetic modulo 2⁶⁴
         own = mixed(key + samples.astype(np.uint64) * GOLDEN)
@@ -55,7 +56,7 @@ def mask(
 
 
 def mixed(z: Bits) -> Bits:
-    """The finaliser of SplitMix64, a bijection of 64-bit numbers; overwrites ``z``.
+    """Apply the finaliser of SplitMix64, a bijection of 64-bit integers; overwrites ``z``.
 
     Source: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators", OOPSLA,
     with variant 13 of Stafford's constants, as in `java.util.SplittableRandom`.

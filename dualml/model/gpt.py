@@ -1,4 +1,4 @@
-"""Language models that are decoders alone, in any size: GPT-2's kind and LLaMA's."""
+"""Decoder-only language models in any size: GPT-2's kind and LLaMA's."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.layers import GELU, Branch, Embedding, LayerNorm, Linear, Merge, Position
 from dualml.model.spec import ModelSpec
 
-#: Of the angles of positions: Su et al. 2021, "RoFormer", sec. 3.3.2, after Vaswani et al. 2017.
+#: Base of the rotary angles: Su et al. 2021, "RoFormer", sec. 3.3.2, after Vaswani et al. 2017.
 BASE = 10_000.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a decoder; the tokens it sees are those of a sample, ``data.length``.
+    """Sizes of a decoder; its sequence length is that of a sample, ``data.length``.
 
     Attributes:
-        width: of the value that runs through it, a multiple of ``heads``.
-        kv_heads: how many keys and values the heads share, a divisor of ``heads``; 0: each has its
-            own.
-        inner: width between the two linear layers of a block; 0: 4 · ``width``, with SwiGLU, which
-            has three matrices for two, 3 · ``width``.
-        dropout: rate after the embedding and at the end of each branch; 0: no such layer.
-        tied: whether the head's weight is the embedding's table.
+        width: width of the residual stream, a multiple of ``heads``.
+        kv_heads: number of key-value heads, a divisor of ``heads``; 0: one per head.
+        inner: width of the hidden layer in a block's MLP; 0: 4 · ``width``, or 3 · ``width`` with
+            SwiGLU, which has three matrices instead of two.
+        dropout: dropout rate after the embedding and at the end of each branch; 0: no such layer.
+        tied: whether the head's weight is the embedding table.
     """
 
     width: int = 64
@@ -43,12 +42,12 @@ LLAMA = Sizes(kv_heads=2, tied=False)
 
 
 def gpt(words: int = 2000, length: int = 32, sizes: Sizes = GPT) -> ModelSpec:
-    """GPT-2's kind: learned positions, a norm before each part and one at the end, GELU, and the
-    embedding's table as the head.
+    """Return a decoder of GPT-2's kind: learned positions, a norm before each part and one at the
+    end, GELU, and the embedding table as the head.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", sec. 2.3,
-    with Φ itself in GELU. Attention drops no weights: a layer here takes no chance but that of
-    `Dropout`. Weights start as those of all models here (`dualml.model.init`).
+    with the exact Φ in GELU. Attention weights are not dropped: `Dropout` is the only random layer
+    here. Weights are initialised like those of all models here (`dualml.model.init`).
     """
     sizes = checked("gpt", sizes, 4)
     norm = LayerNorm(sizes.width)
@@ -66,13 +65,14 @@ def gpt(words: int = 2000, length: int = 32, sizes: Sizes = GPT) -> ModelSpec:
 
 
 def gpt_llama(words: int = 2000, length: int = 32, sizes: Sizes = LLAMA) -> ModelSpec:
-    """LLaMA's kind: rotary positions, RMSNorm, SwiGLU, keys and values shared by heads, no biases.
+    """Return a decoder of LLaMA's kind: rotary positions, RMSNorm, SwiGLU, grouped keys and values,
+    no biases.
 
     Source: Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", sec. 2.2;
     Touvron et al. 2023, "Llama 2", app. A.2.1 for grouped heads.
 
     Raises:
-        UserError: heads of an odd width have no pairs to turn.
+        UserError: heads of an odd width, which have no pairs to rotate.
     """
     sizes = checked("gpt_llama", sizes, 3)
     if (width := sizes.width // sizes.heads) % 2:
@@ -94,18 +94,18 @@ def gpt_llama(words: int = 2000, length: int = 32, sizes: Sizes = LLAMA) -> Mode
     return decoder("gpt_llama", words, length, sizes, norm, [], parts)
 
 
-#: The models that take `Sizes`.
+#: Models that take `GPTSizes`, with their default sizes.
 DECODERS = {"gpt": (gpt, GPT), "gpt_llama": (gpt_llama, LLAMA)}
 
 
 def checked(name: str, sizes: Sizes, times: int) -> Sizes:
-    """The sizes without zeros.
+    """Return the sizes with defaults in place of zeros, after checking that they divide.
 
     Args:
-        times: how many times as wide a block is inside.
+        times: hidden width of a block's MLP as a multiple of ``width``, the default of ``inner``.
 
     Raises:
-        UserError: one is no multiple of another.
+        UserError: ``width`` or ``heads`` is no multiple of its part.
     """
     kv_heads, inner = sizes.kv_heads or sizes.heads, sizes.inner or times * sizes.width
     sizes = replace(sizes, kv_heads=kv_heads, inner=inner)
@@ -119,7 +119,8 @@ def checked(name: str, sizes: Sizes, times: int) -> Sizes:
 
 
 def attention(i: int, length: int, sizes: Sizes, base: float = 0.0, *, bias: bool = True) -> Layers:
-    """Of block ``i``: queries, keys and values, attention, and the layer that mixes the heads."""
+    """Return the attention layers of block ``i``: queries, keys and values, attention, and the
+    output projection."""
     width, heads, groups = sizes.width // sizes.heads, sizes.heads, sizes.kv_heads
     return [
         (f"qkv{i}", Linear(sizes.width, (heads + 2 * groups) * width, bias)),
@@ -137,7 +138,8 @@ def decoder(
     front: Layers,
     parts: list[tuple[Layers, Layers]],
 ) -> ModelSpec:
-    """The embedding, ``front``, blocks of two residual branches, a norm and the head."""
+    """Return a decoder: the embedding, ``front``, blocks of two residual branches, a norm and the
+    head."""
     width = sizes.width
     layers: Layers = [("embedding", Embedding(words, width)), *front]
     layers += dropout("embedding_dropout", sizes.dropout)

@@ -16,9 +16,11 @@ from dualml.seeds import generator
 
 
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Canonical name → float32 array of the shape in ``spec``. Every tensor has a generator of its
-    own, made of ``seed``: adding a layer leaves the others as they were. Running means begin at 0,
-    running variances at 1."""
+    """Draw the initial weights: canonical name → float32 array of the shape in ``spec``.
+
+    Every tensor has its own generator, derived from ``seed``: adding a layer leaves the others
+    unchanged. Running means start at 0, running variances at 1.
+    """
     return {
         name: np.full(shape, float(name.endswith("_var")), np.float32)
         if name in spec.buffers
@@ -28,7 +30,7 @@ def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]
 
 
 def initial(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
-    """One of them; of a parameter that layers share, as the first of these has it.
+    """Draw one initial tensor; one that layers share is drawn for the first of them.
 
     Raises:
         KeyError: the model has no such parameter.
@@ -44,16 +46,16 @@ def initial(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
 def law(
     layer: Layer, leaf: str, shape: tuple[int, ...], draw: np.random.Generator
 ) -> NDArray[np.float64]:
-    """One initial tensor in float64.
+    """Draw one initial tensor from its layer's distribution, in float64.
 
     Linear and convolution layers: weights and biases uniform in ±1/√fan_in, PyTorch's and
     MindSpore's default (He et al. 2015, "Delving Deep into Rectifiers", eq. 14, with gain
     √(2/(1+a²)), a = √5). Recurrent layers: all uniform in ±1/√hidden, the default of both.
-    Embeddings: N(0, 0.1²); PyTorch's default is N(0, 1) and MindSpore's N(0, 0.01²), so that there
-    is none to share: with ours the first hidden state is neither saturated nor nearly zero. With
-    ``init_range`` both are uniform in it, and a bias is zero, as in PyTorch's example
-    ``word_language_model``. Positions: N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image Is Worth
-    16x16 Words".
+    Embeddings: N(0, 0.1²); PyTorch's default is N(0, 1) and MindSpore's N(0, 0.01²), so that they
+    have none in common: with this one the first hidden state is neither saturated nor nearly zero.
+    With ``init_range`` the weights of both are uniform in it, and a bias is zero, as in PyTorch's
+    example ``word_language_model``. Positions: N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image
+    Is Worth 16x16 Words".
     """
     match layer:
         case Recurrent(hidden=size):
@@ -67,7 +69,7 @@ def law(
         case LayerNorm() | RMSNorm() | BatchNorm2d():
             return np.full(shape, 1.0 if leaf == "weight" else 0.0)
         case Bias():
-            return np.zeros(shape)  # nothing here knows the fan-in of what it is added to
+            return np.zeros(shape)  # the fan-in of the layer it is added to is unknown here
     return _uniform(draw, math.prod(layer.parameters()["weight"][1:]), shape)
 
 

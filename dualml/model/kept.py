@@ -1,12 +1,13 @@
-"""How many bytes a forward pass keeps for its backward pass, in closed form.
+"""Bytes that a forward pass saves for its backward pass, in closed form.
 
-A derivative is made from what a layer took or what it gave, and from what only it knows (a mean, a
-mask, a softmax). A value that two layers need is kept once, and samples, labels and parameters are
-not counted. Which layer keeps what is a fact of an implementation: each has a table of its own.
+A layer's derivative is computed from its input or its output, and from values that only the layer
+has (a mean, a mask, a softmax). A value that two layers need is saved once; samples, labels and
+parameters are not counted. What each layer saves depends on the implementation: each has its own
+table.
 
-Of layers that are computed again (`dualml.model.recompute`) what goes into the first of them is
-kept, with the masks of their Dropout layers and, if one of them passes over padding, where a sample
-has tokens.
+Of layers that are recomputed (`dualml.model.recompute`) only the input of the first one is saved,
+with the masks of their Dropout layers and, if one of them skips padding, the mask of each sample's
+tokens.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from dualml.model.layers import Branch, Dropout, Merge
 from dualml.model.recompute import Groups, Stretch, stretches
 from dualml.model.spec import ModelSpec
 
-MASK = 4  # bytes of a number of a mask
+MASK = 4  # bytes per element of a mask
 
 
 @dataclass(frozen=True)
 class Keeps:
-    """What a layer keeps of a sample.
+    """Tensors that a layer saves of each sample for its backward pass.
 
     Attributes:
-        taken, given: whether the value that it takes, or that it gives.
-        own: layer, shapes of what it takes and gives → bytes of what no other layer has.
-        view: whether what it gives is the memory of what it takes.
+        saves_input, saves_output: whether it saves its input, or its output.
+        extra_bytes: function of the layer and the shapes of its input and output → bytes that no
+            other layer has.
+        is_view: whether its output shares the memory of its input.
     """
 
     taken: bool = False
@@ -40,28 +42,30 @@ class Keeps:
     view: bool = False
 
 
-#: Of one layer, if it depends on its settings.
+#: What a layer saves; a function of the layer where it depends on its settings.
 Rule = Keeps | Callable[[Any], Keeps]
 
 
 def mask_bytes(layer: Dropout, before: Shape, after: Shape) -> int:
-    """`Keeps.own` of Dropout: its mask in float32."""
+    """Return the bytes of a Dropout layer's float32 mask; a function for
+    `SavedForBackward.extra_bytes`."""
     return MASK * math.prod(after)
 
 
 def kept(
     spec: ModelSpec, table: Mapping[type[Layer], Rule], width: int, groups: Groups = ()
 ) -> int | None:
-    """Bytes that one sample keeps; None for a model with a layer of which that is not known.
+    """Return the bytes that one sample's forward pass saves; None for a model with a layer that
+    ``table`` lacks.
 
     Args:
-        width: bytes of a number.
-        groups: layers that are computed again.
+        width: bytes per element.
+        groups: layers that are recomputed.
     """
     shapes = spec.shapes()
     whole = slice(0, len(spec.layers))
     plain = Stretch(whole, again=False, takes=1, masks=slice(0), here=False)
-    sizes, held, own = [0], set[int](), 0  # of every value; which are kept; the samples are no. 0
+    sizes, held, own = [0], set[int](), 0  # of every value; saved values; value 0: the samples
     stack, shape = [0], spec.input_shape
     positions = 0
     for some in stretches(spec.layers, groups) or (plain,):

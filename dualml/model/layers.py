@@ -1,8 +1,8 @@
-"""The layers of the neutral model language: what each computes, its parameters and its shapes.
+"""Layers of the neutral model language: what each computes, its parameters and its shapes.
 
-Shapes are those of one sample, without the batch axis. A model is a flat sequence of named layers;
-the value that runs through it is a stack, of which every layer but `Branch` and `Merge` sees the
-top alone: a residual connection is ``Branch, …, Merge``.
+Shapes are those of one sample, without the batch axis. A model is a flat sequence of named layers.
+The value that runs through it is a stack, of which every layer but `Branch`, `Merge` and `Swap`
+sees only the top: a residual connection is ``Branch, …, Merge``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dualml.model.recurrent import LSTM as LSTM
 from dualml.model.recurrent import RNN as RNN
 from dualml.model.recurrent import Recurrent as Recurrent
 
-#: The token of a position that holds nothing, behind the end of a shorter sentence.
+#: Token of an empty position, after the end of a shorter sentence.
 PADDING = 0
 
 
@@ -27,7 +27,7 @@ class Linear(Layer):
     """y = x·Wᵀ + b along the last axis: (…, inputs) → (…, outputs).
 
     ``weight`` (outputs, inputs), ``bias`` (outputs,). ``init_range`` above 0: the weight starts
-    uniform within ± so much, and the bias at zero.
+    uniform in ± ``init_range``, and the bias at zero.
     """
 
     way: ClassVar[Way] = Way.PRODUCT
@@ -76,7 +76,7 @@ class Conv2d(Layer):
 
 @dataclass(frozen=True)
 class Bias(Layer):
-    """x + b, ``bias`` (size,): one number per channel of an image, else along the last axis."""
+    """x + b with ``bias`` (size,): one number per channel of an image, else along the last axis."""
 
     way: ClassVar[Way] = Way.PROMOTE
 
@@ -93,16 +93,16 @@ class Bias(Layer):
 
 @dataclass(frozen=True)
 class RowBias(Bias):
-    """The bias of a layer of products that is added after it, to the sum of the terms that ranks
-    have computed of it."""
+    """Bias of a row-parallel layer of products, added once to the sum of the terms that the ranks
+    computed."""
 
     way: ClassVar[Way] = Way.PRODUCT
 
 
 @dataclass(frozen=True)
 class MaxPool2d(Layer):
-    """Maximum over k×k windows with a stride, of images with a border of −∞; a remainder at the
-    right and at the bottom is dropped. ``stride`` 0 is k: windows side by side."""
+    """Maximum over k×k windows with a stride, with −∞ as padding; a remainder at the right and at
+    the bottom is dropped. ``stride`` 0 means k: windows side by side."""
 
     kernel: int
     stride: int = 0
@@ -134,12 +134,12 @@ class GELU(Layer):
 
 @dataclass(frozen=True)
 class Tanh(Layer):
-    """tanh(x)."""
+    """The hyperbolic tangent tanh(x), elementwise."""
 
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """(…) → (product,)."""
+    """Reshape a sample to one axis: (…) → (product,)."""
 
     def output_shape(self, shape: Shape) -> Shape:
         return (math.prod(shape),)
@@ -147,10 +147,11 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Embedding(Layer):
-    """Tokens, integers of any shape (…) → (…, features): row ``token - first`` of ``weight``.
+    """Look up tokens, integers of any shape (…) → (…, features): row ``token - first`` of
+    ``weight``.
 
-    ``weight`` (words, features), perhaps of a part of a vocabulary: a token without a row is zeros.
-    ``init_range`` above 0: it starts uniform within ± so much.
+    ``weight`` (words, features), possibly of part of a vocabulary: a token without a row gives
+    zeros. ``init_range`` above 0: it starts uniform in ± ``init_range``.
     """
 
     way: ClassVar[Way] = Way.SINGLE
@@ -191,7 +192,7 @@ class LayerNorm(Layer):
 class Dropout(Layer):
     """Zero with probability ``rate``, else x / (1 − rate); the identity in evaluation.
 
-    Which entries, `dualml.model.dropout` draws for all backends. Source: Srivastava et al. 2014,
+    `dualml.model.dropout` draws the mask for all backends. Source: Srivastava et al. 2014,
     "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR 15.
     """
 
@@ -207,8 +208,9 @@ class Dropout(Layer):
 class Attention(Layer):
     """softmax(q·kᵀ/√d)·v for each head: (T, 3·D), q, k and v side by side, → (T, D).
 
-    A head has d = D / heads neighbouring entries of each; ``causal``: no position sees a later one;
-    ``masked``: none sees one that holds `PADDING`.
+    A head has d = D / heads neighbouring entries of each; ``causal``: no position attends to a
+    later one; ``masked``: none attends to one that holds `PADDING`.
+
     Source: Vaswani et al. 2017, "Attention Is All You Need", eq. 1 and sec. 3.2.2.
     """
 
@@ -245,7 +247,7 @@ class Position(Layer):
 
 @dataclass(frozen=True)
 class Rows(Layer):
-    """A grey image as the sequence of its rows: (1, H, W) → (H, W)."""
+    """Turn a grey image into the sequence of its rows: (1, H, W) → (H, W)."""
 
     def output_shape(self, shape: Shape) -> Shape:
         check(len(shape) == 3 and shape[0] == 1, "Rows takes (1, H, W)", shape)
@@ -254,8 +256,8 @@ class Rows(Layer):
 
 @dataclass(frozen=True)
 class MeanPool(Layer):
-    """Mean over the positions of a sequence: (T, D) → (D,); ``masked``: of those that hold a token
-    other than `PADDING`."""
+    """Mean over the positions of a sequence: (T, D) → (D,); ``masked``: over those that hold a
+    token other than `PADDING`."""
 
     way: ClassVar[Way] = Way.SINGLE
 
@@ -268,7 +270,7 @@ class MeanPool(Layer):
 
 @dataclass(frozen=True)
 class First(Layer):
-    """The first position of a sequence, which stands for all of it: (T, D) → (D,).
+    """The first position of a sequence, which represents all of it: (T, D) → (D,).
 
     Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", sec. 3.
     """
@@ -280,24 +282,25 @@ class First(Layer):
 
 @dataclass(frozen=True)
 class Branch(Layer):
-    """The start of a residual connection: the value is kept beside the one that goes on."""
+    """Start of a residual connection: a copy of the top value is kept on the stack."""
 
 
 @dataclass(frozen=True)
 class Merge(Layer):
-    """Its end: the value kept last is added (He et al. 2016, "Deep Residual Learning", eq. 1)."""
+    """End of a residual connection: the value kept last is added to the top (He et al. 2016, "Deep
+    Residual Learning", eq. 1)."""
 
     way: ClassVar[Way] = Way.PROMOTE
 
 
 @dataclass(frozen=True)
 class Swap(Layer):
-    """Exchange the value that goes on and the one kept last: between `Branch` and `Merge`, the
-    layers behind it are those of the shortcut."""
+    """Exchange the top value and the one kept last: between `Branch` and `Merge`, the layers after
+    it are those of the shortcut."""
 
 
 def strided(size: Shape, kernel: int, stride: int, padding: int) -> Shape:
-    """Height and width of what windows with a stride give."""
+    """Return the output height and width of windows with a stride and padding."""
     return tuple((side + 2 * padding - kernel) // stride + 1 for side in size)
 
 

@@ -1,6 +1,6 @@
-"""A BERT that others trained: a folder of Hugging Face's, ``config.json`` and its weights.
+"""A pretrained BERT from a Hugging Face folder: ``config.json`` and its weights.
 
-Nothing of it is run, and no pickle is read: sizes and tensors alone are taken.
+No code from the folder is run and no pickle is read: only sizes and tensors are taken.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dualml.model.spec import ModelSpec
 from dualml.strict import explain
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
-#: Of the files of others that one cannot read here, with what makes the ones that can be.
+#: Remedy for files that cannot be read here.
 REMEDY = "save the model with save_pretrained of transformers, in float32"
 FLOATS = ("F16", "F32", "F64")
-#: Tensors that do not fit of which an error tells.
+#: Maximum number of mismatched tensors that an error lists.
 MOST = 10
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -33,7 +33,8 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 class Config(BaseModel):
-    """What decides the numbers of a BERT in its ``config.json``; the defaults are its library's."""
+    """Fields of ``config.json`` that determine the numbers of a BERT; the defaults are those of
+    transformers."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -56,10 +57,10 @@ class Config(BaseModel):
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A folder with a BERT, its sizes checked and its tensors not read yet.
+    """A folder with a BERT, whose sizes are checked and whose tensors are not read yet.
 
     Raises:
-        UserError: the folder, or a file in it, is missing or damaged; it is no BERT that can be
+        UserError: the folder, or a file in it, is missing or damaged; or it is no BERT that can be
             computed here.
     """
 
@@ -99,10 +100,10 @@ class Pretrained:
         )
 
     def spec(self, length: int, classes: int) -> ModelSpec:
-        """The model for samples of ``length`` tokens.
+        """Return the model for samples of ``length`` tokens.
 
         Raises:
-            UserError: more of them than it has positions.
+            UserError: ``length`` exceeds the model's number of positions.
         """
         most = self.config.max_position_embeddings
         if length > most:
@@ -114,7 +115,7 @@ class Pretrained:
 
     @functools.cached_property
     def found(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
-        """Tensor, by its name of today → its name in the file, shape and type.
+        """Tensor, by its current name in transformers → its name in the file, shape and type.
 
         Some files have names without ``bert.``, or ``gamma`` and ``beta`` of norms.
         """
@@ -130,13 +131,13 @@ class Pretrained:
         return found
 
     def has_head(self, classes: int) -> bool:
-        """Whether the file has a classifier of so many classes."""
+        """Return whether the file has a classifier with this number of classes."""
         expected = {"weight": (classes, self.config.hidden_size), "bias": (classes,)}
         found = {leaf: self.found.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected}
         return found == expected
 
     def expected(self) -> dict[str, tuple[int, ...]]:
-        """Tensor → its shape by ``config.json``, without a head."""
+        """Return tensor → shape according to ``config.json``, without a head."""
         config, modules = self.config, modules_of(self.config.num_hidden_layers)
         shapes: dict[str, tuple[int, ...]] = {KIND: (config.type_vocab_size, config.hidden_size)}
         for name, shape in self.spec(config.max_position_embeddings, 1).parameters().items():
@@ -146,7 +147,7 @@ class Pretrained:
         return shapes
 
     def check(self) -> None:
-        """Raises `UserError` with the tensors that are missing or of another shape or type."""
+        """Raise `UserError` that lists the tensors that are missing or of another shape or type."""
         wrong = []
         for name, shape in self.expected().items():
             _, there, kind = self.found.get(name, ("", None, ""))
@@ -162,10 +163,11 @@ class Pretrained:
             )
 
     def weights(self, length: int, classes: int) -> Weights:
-        """Canonical name → float32, without the head where the file has none of so many classes.
+        """Return canonical name → float32 array; without the head if the file has none for this
+        number of classes.
 
         Raises:
-            UserError: as `check` does.
+            UserError: as `check_tensors` does.
         """
         self.check()
         modules = modules_of(self.config.num_hidden_layers)
@@ -187,12 +189,13 @@ class Pretrained:
         return weights
 
 
-#: Its first row is of the first of two sentences, the only one here.
+#: Its first row belongs to the first of two sentences, the only one here.
 KIND = "embeddings.token_type_embeddings.weight"
 
 
 def modules_of(blocks: int) -> dict[str, list[str]]:
-    """Layer of `bert` → modules of transformers' ``BertModel``; of several, side by side."""
+    """Return the layer of `bert` → modules of transformers' ``BertModel``, whose tensors are
+    concatenated."""
     modules = {
         "embedding": ["embeddings.word_embeddings"],
         "position": ["embeddings.position_embeddings"],
@@ -214,7 +217,7 @@ def modules_of(blocks: int) -> dict[str, list[str]]:
 
 
 def file_of(folder: Path, name: str) -> Path:
-    """A file of the folder.
+    """Return the path of a file of the folder.
 
     Raises:
         UserError: the folder or the file is missing.

@@ -1,13 +1,13 @@
-"""Which activations are computed again in the backward pass, in place of being kept until then.
+"""Activation recomputation: which activations are recomputed in the backward pass instead of saved.
 
-An arm's ``recompute`` says it: ``none``; ``selective``, the inside of every attention, whose scores
-grow with the square of the length and take few products to make (Korthikanti et al. 2022, "Reducing
+An arm's ``recompute`` is ``none``; ``selective``, the inside of every attention, whose scores grow
+with the square of the length and take few products to compute (Korthikanti et al. 2022, "Reducing
 Activation Recomputation in Large Transformer Models", sec. 5); ``full``, every block that ends in a
 residual connection (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", sec. 3); or
-the names of layers. Of layers that stand together only what goes into the first of them is kept.
+the names of layers. Of consecutive recomputed layers only the input of the first one is saved.
 
-What is computed again is what was computed: the same kernels on the same values, with the masks of
-Dropout that the plan draws (`dualml.model.dropout`). The numbers of a training do not change.
+Recomputation repeats the original computation: the same kernels on the same values, with the
+planned dropout masks (`dualml.model.dropout`). The numbers of a training do not change.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dualml.model.layers import Attention, Branch, Dropout, Merge, Swap
 from dualml.model.spec import ModelSpec
 
 SETTINGS = ("none", "selective", "full")
-#: Names of layers, in the order of the model; each tuple is computed again as a whole.
+#: Names of layers, in the order of the model; each tuple is recomputed as a whole.
 Groups = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive layers of a part of a model.
+    """Consecutive layers of a part of a model that are either all recomputed or all not.
 
     Attributes:
-        layers: where they stand in the part.
-        again: whether they are computed again.
-        takes: how many values of the stack go into them, from the top.
-        masks: which of the masks of the part's Dropout layers are theirs.
-        here: whether one of them has to know which positions hold a token.
+        layers: slice of the part's layers.
+        recomputed: whether they are recomputed.
+        input_count: number of stack values that go into them, from the top.
+        masks: slice of the masks of the part's Dropout layers that belong to them.
+        needs_padding_mask: whether one of them needs the mask of positions that hold a token.
     """
 
     layers: slice
@@ -47,7 +47,7 @@ class Stretch:
 
 
 def check(setting: str | Sequence[str]) -> None:
-    """Raises `UserError` for what no model can mean."""
+    """Raise `UserError` for a setting that is invalid for every model."""
     if isinstance(setting, str):
         if setting not in SETTINGS:
             raise UserError(
@@ -63,10 +63,10 @@ def check(setting: str | Sequence[str]) -> None:
 
 
 def recomputed(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
-    """The layers of a model that are computed again.
+    """Return the groups of layers of a model that are recomputed.
 
     Raises:
-        UserError: the model has nothing of the kind, or no layer of a name.
+        UserError: the model has no such layers, or none of a given name.
 
     Example:
         >>> from dualml.model import model
@@ -113,16 +113,16 @@ def _instead(spec: ModelSpec) -> str:
 
 
 def blocks(spec: ModelSpec) -> Groups:
-    """All layers of a model in parts, cut behind every residual connection that is in no other."""
+    """Return all layers of a model in parts, split after every outermost residual connection."""
     return tuple(tuple(name for name, _ in spec.layers[some]) for some in spec.blocks())
 
 
 def stretches(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[Stretch, ...]:
-    """Some consecutive layers of a model, or a rank's slices of them, one stretch after the other;
-    none where nothing of them is computed again.
+    """Split consecutive layers of a model, or a rank's slices of them, into spans; empty if none of
+    them is recomputed.
 
-    A group that another part of the model has a part of is computed again part by part: no message
-    between ranks is sent twice.
+    A group that extends over several parts of a split model is recomputed part by part, so that no
+    message between ranks is sent twice.
     """
     group = {name: number for number, names in enumerate(groups) for name in names}
     runs = itertools.groupby(range(len(layers)), key=lambda i: group.get(layers[i][0]))
@@ -139,7 +139,7 @@ def stretches(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[Stre
 
 
 def takes(layers: Sequence[tuple[str, Layer]]) -> int:
-    """How many values of the stack go into some layers, from the top.
+    """Return how many stack values go into consecutive layers, counted from the top.
 
     Example:
         >>> takes([("norm", Layer()), ("merge", Merge())])

@@ -2,8 +2,8 @@
 
 Parameters, their shapes and the order of the gates are those that PyTorch and MindSpore share:
 ``weight_ih_l0`` (gates·hidden, inputs), ``weight_hh_l0`` (gates·hidden, hidden), ``bias_ih_l0`` and
-``bias_hh_l0`` (gates·hidden,). Several layers are several of these, so that a model can be cut and
-have Dropout between any two.
+``bias_hh_l0`` (gates·hidden,). A stack of layers consists of several of these, so that a model can
+be split and have Dropout between any two.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ NONLINEARITIES = ("tanh", "relu")
 
 @dataclass(frozen=True)
 class Recurrent(Layer):
-    """A layer that goes through a sequence: (T, inputs) → (T, hidden), the h of every step.
+    """Base class of recurrent layers over a sequence: (T, inputs) → (T, hidden), the h of every
+    step.
 
-    It begins with a state of zeros; with ``stateful`` a batch begins where the batch before it
-    ended (`dualml.model.streams`), with the state that is given beside the parameters.
+    It starts from a zero state; with ``stateful`` a batch starts from the final state of the
+    previous batch (`dualml.model.streams`), which is passed along with the parameters.
     """
 
     way: ClassVar[Way] = Way.PRODUCT
     #: Blocks of ``hidden`` rows that each parameter is made of.
     gates: ClassVar[int] = 1
-    #: Vectors of ``hidden`` entries that a step hands to the next one.
+    #: Vectors of ``hidden`` entries that a step passes to the next one.
     states: ClassVar[int] = 1
 
     inputs: int

@@ -1,4 +1,4 @@
-"""Residual networks for colour images, layer by layer as torchvision has and names them."""
+"""Residual networks for colour images, with torchvision's layers and names."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dualml.model.layers import Branch, Conv2d, Linear, MaxPool2d, Merge, ReLU, 
 from dualml.model.spec import ModelSpec
 from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
 
-#: Channels of the first of the four stages; each of the others has twice as many as the one before.
+#: Channels of the first of the four stages; each later stage has twice as many as the one before.
 WIDTH = 64
 COLOUR = (3, 32, 32)
 
 
 def resnet18(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> ModelSpec:
-    """ResNet-18 as torchvision's ``resnet18(num_classes=classes)``: names of parameters and
+    """Return ResNet-18 as torchvision's ``resnet18(num_classes=classes)``: names of parameters and
     buffers, shapes and numbers are the same.
 
     Args:
-        shape: of an image, (C, H, W).
+        shape: shape of an image, (C, H, W).
         width: channels of the first stage; torchvision's has 64.
 
     Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1 and fig. 2, with
@@ -33,7 +33,8 @@ def resnet18(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> Mo
 
 
 def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> ModelSpec:
-    """The same for small images: a 3×3 convolution with stride 1 first, and no pooling.
+    """Return ResNet-18 for small images: it starts with a 3×3 convolution of stride 1 and has no
+    initial pooling.
 
     Source: He et al. 2016, sec. 4.2, whose networks for 32×32 pixels begin so.
     """
@@ -48,7 +49,8 @@ def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH)
 def network(
     name: str, shape: Shape, classes: int, width: int, stem: list[tuple[str, Layer]]
 ) -> ModelSpec:
-    """Four stages of two blocks behind a stem that gives ``width`` channels."""
+    """Return a residual network: four stages of two blocks after a stem with ``width`` output
+    channels."""
     layers, channels = list(stem), width
     for stage in (1, 2, 3, 4):
         outputs = width * 2 ** (stage - 1)
@@ -60,7 +62,8 @@ def network(
 
 
 def block(name: str, inputs: int, outputs: int, stride: int) -> list[tuple[str, Layer]]:
-    """Two 3×3 convolutions and a shortcut; with a stride a projection is on the shortcut."""
+    """Return the layers of a block: two 3×3 convolutions and a shortcut, with a projection where
+    the shape changes."""
     layers: list[tuple[str, Layer]] = [
         ("branch", Branch()),
         ("conv1", Conv2d(inputs, outputs, 3, padding=1, bias=False, stride=stride)),
@@ -79,6 +82,6 @@ def block(name: str, inputs: int, outputs: int, stride: int) -> list[tuple[str, 
     return [(f"{name}.{part}", layer) for part, layer in layers]
 
 
-#: Models of images of any size and number of channels, from these, the number of classes and a
-#: width.
+#: Image models made from an image's shape (any size and number of channels), the number of classes
+#: and a width.
 RESNETS = {make.__name__: make for make in (resnet18, resnet18_cifar)}

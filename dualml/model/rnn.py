@@ -29,14 +29,14 @@ class Settings:
 
     Attributes:
         rnn_type: ``lstm``, ``gru``, or ``tanh`` or ``relu`` of Elman's network.
-        layers: recurrent layers, one after the other.
-        width: entries of an embedded word.
+        layers: number of recurrent layers.
+        width: entries of a word's embedding.
         hidden: entries of a state.
-        dropout: rate after the embedding and after every recurrent layer; 0: no such layer.
-        tied: whether the decoder's weight is the embedding's table.
-        init_range: above 0, both tables start uniform within ± so much, and the decoder's bias at
-            zero; 0: as `dualml.model.init` has it.
-        stateful: whether a batch begins with the state that the batch before it ended with
+        dropout: dropout rate after the embedding and after every recurrent layer; 0: no such layer.
+        tied: whether the decoder's weight is the embedding table.
+        init_range: above 0: both tables start uniform in ± ``init_range``, and the decoder's bias
+            at zero; 0: the initialisation of `dualml.model.init`.
+        stateful: whether a batch starts from the final state of the previous batch
             (`dualml.model.streams`).
     """
 
@@ -52,14 +52,14 @@ class Settings:
 
 LM = Settings()
 LM_DROPOUT = Settings(dropout=0.2)
-#: The models that take `Settings`, with their own.
+#: Models that take `RNNSettings`, with their default settings.
 RECURRENT = {"rnn_lm": LM, "rnn_lm_dropout": LM_DROPOUT}
 
 
 def rnn_lm(
     words: int = 2000, length: int = 32, settings: Settings = LM, name: str = "rnn_lm"
 ) -> ModelSpec:
-    """A language model: ``length`` tokens of ``words`` → logits of the token after each.
+    """Return a language model: ``length`` tokens of ``words`` → logits of the token after each.
 
     Source: Mikolov et al. 2010, "Recurrent neural network based language model", with an LSTM; its
     settings are those of PyTorch's example ``word_language_model``, which drops in the same places.
@@ -94,7 +94,7 @@ def rnn_lm(
 
 
 def rnn_lm_dropout(words: int = 2000, length: int = 32) -> ModelSpec:
-    """The same with dropout where nothing recurs.
+    """Return the language model with dropout on its non-recurrent connections.
 
     Source: Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization".
     """

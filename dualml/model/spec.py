@@ -1,4 +1,4 @@
-"""A model described without a framework: named layers in sequence."""
+"""A framework-neutral model specification: named layers in sequence."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dualml.model.layers import LAYERS, Branch, Dropout, Embedding, Merge, Swap
 
 
 def canonical(name: str, layer: Layer) -> dict[str, str]:
-    """Last part of a parameter's name → the canonical one, ``<layer>.<leaf>``; of a parameter that
-    is another layer's, too, with that layer's name."""
+    """Return the last part of each parameter's name → its canonical name, ``<layer>.<leaf>``; a
+    parameter shared with another layer has that layer's name."""
     return {leaf: f"{layer.holder(name, leaf)}.{leaf}" for leaf in layer.parameters()}
 
 
 def parameters(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
-    """Canonical parameter name → shape, in layer order; one that layers share stands there once."""
+    """Return canonical parameter name → shape, in layer order; a shared parameter appears once."""
     return {
         full: layer.parameters()[leaf]
         for name, layer in layers
@@ -30,10 +30,11 @@ def parameters(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
 
 
 def stacks(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[str, list[Shape]]:
-    """Layer name → shapes of the stack after it, the top last, for a stack ``entry`` before all.
+    """Return layer name → shapes of the stack after it, the top last, for a stack ``entry`` before
+    the first layer.
 
     Raises:
-        UserError: a layer that does not fit what is before it.
+        UserError: a layer that does not fit the stack before it.
     """
     stack, after = list(entry), {}
     for name, layer in layers:
@@ -62,7 +63,7 @@ def _after(layer: Layer, stack: list[Shape]) -> list[Shape]:
 
 
 def buffers(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
-    """Canonical name of what layers keep beside their parameters → shape, in layer order."""
+    """Return canonical buffer name → shape, in layer order."""
     return {
         f"{name}.{leaf}": shape for name, layer in layers for leaf, shape in layer.buffers().items()
     }
@@ -77,12 +78,12 @@ class ModelSpec:
 
     Args:
         name: the model's name in the zoo.
-        input_shape: one sample, without the batch axis: (1, 28, 28); (32,) for 32 tokens.
+        input_shape: shape of one sample, without the batch axis: (1, 28, 28); (32,) for 32 tokens.
         layers: (name, layer) in order; parameters are called ``<name>.weight``, ``<name>.bias``.
 
     Raises:
-        UserError: a layer that does not fit its predecessor, a repeated name, branches that do not
-            pair up, tokens in the middle, a tied layer without its table.
+        UserError: a layer that does not fit its predecessor, a repeated name, an unmatched branch,
+            an embedding that is not first, a tied layer without its table.
     """
 
     name: str
@@ -117,7 +118,7 @@ class ModelSpec:
                 )
 
     def stacks(self) -> dict[str, list[tuple[int, ...]]]:
-        """Layer name → shapes per sample of the value that goes on (last) and of those kept.
+        """Return layer name → shapes per sample of the stack after it, the top last.
 
         Raises:
             UserError: a layer that does not fit its predecessor.
@@ -128,15 +129,15 @@ class ModelSpec:
             raise UserError(f"model {self.name!r}, {error}") from None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Layer name → output shape per sample."""
+        """Return layer name → output shape per sample."""
         return {name: stack[-1] for name, stack in self.stacks().items()}
 
     def depth(self) -> dict[str, int]:
-        """Layer name → number of branches that are open after it."""
+        """Return layer name → number of open branches after it."""
         return {name: len(stack) - 1 for name, stack in self.stacks().items()}
 
     def blocks(self) -> list[slice]:
-        """The layers in parts, cut behind every residual connection that is in no other."""
+        """Return slices of the layers, split after every outermost residual connection."""
         depth = self.depth()
         ends = [i for i, (name, layer) in enumerate(self.layers, start=1)
                 if isinstance(layer, Merge) and not depth[name]]  # fmt: skip
@@ -145,48 +146,48 @@ class ModelSpec:
 
     @property
     def tokens(self) -> bool:
-        """Whether samples are tokens, integers, rather than numbers."""
+        """Whether samples are tokens (integers) rather than floating-point numbers."""
         return bool(self.layers) and isinstance(self.layers[0][1], Embedding)
 
     @cached_property
     def padded(self) -> bool:
-        """Whether some layers pass over positions without a token."""
+        """Whether some layers skip positions without a token."""
         return any(layer.padded for _, layer in self.layers)
 
-    @cached_property  # asked for in every step
+    @cached_property  # read in every step
     def dropouts(self) -> tuple[str, ...]:
-        """Names of the layers that take a mask while training, in order."""
+        """Names of the layers that take a dropout mask in training, in order."""
         return tuple(name for name, layer in self.layers if isinstance(layer, Dropout))
 
     @cached_property
     def stateful(self) -> bool:
-        """Whether some layers begin a batch with the state that the batch before it ended with."""
+        """Whether some layers start a batch from the final state of the previous batch."""
         return any(getattr(layer, "stateful", False) for _, layer in self.layers)
 
     def nbytes(self, width: int = 4) -> int:
-        """Bytes of all parameters, of elements of ``width`` bytes."""
+        """Return the bytes of all parameters, with ``width`` bytes per element."""
         return width * sum(math.prod(shape) for shape in self.parameters().values())
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
-        """Canonical parameter name → shape, in layer order."""
+        """Return canonical parameter name → shape, in layer order."""
         return parameters(self.layers)
 
-    @cached_property  # asked for in every step
+    @cached_property  # read in every step
     def buffers(self) -> dict[str, tuple[int, ...]]:
-        """Canonical name of the running statistics of batch normalisation → shape; no optimizer
-        changes them, and they are saved with the weights."""
+        """Canonical name of batch normalisation's running statistics → shape; no optimizer changes
+        them, and they are saved with the weights."""
         return buffers(self.layers)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """All that a trained model is made of: canonical name of a parameter or buffer → shape; of
-        each layer its parameters first."""
+        """Return canonical name → shape of all tensors of a trained model, in layer order: of each
+        layer its parameters first, then its buffers."""
         both: dict[str, tuple[int, ...]] = {}
         for item in self.layers:
             both |= parameters([item]) | buffers([item])
         return both
 
     def describe(self) -> dict[str, Any]:
-        """JSON form; `ModelSpec.restore` reads it back."""
+        """Return the JSON form; `ModelSpec.restore` reads it back."""
         return {
             "name": self.name,
             "input_shape": list(self.input_shape),
@@ -195,7 +196,7 @@ class ModelSpec:
 
     @classmethod
     def restore(cls, text: dict[str, Any]) -> ModelSpec:
-        """From what `describe` gives."""
+        """Return the model that `describe` described."""
         layers = []
         for entry in text["layers"]:
             fields = {k: v for k, v in entry.items() if k not in ("name", "type")}

@@ -1,11 +1,11 @@
-"""The hidden state that recurrent layers carry from one batch to the next.
+"""Hidden state that recurrent layers carry from one batch to the next.
 
-A text is cut into as many streams as a batch has samples: update t has window t of every stream, so
-that each sample goes on where the one in its place ended (`batchify` of PyTorch's example
-``word_language_model``). The state is detached: no gradient flows into the batch before.
+A text is split into as many streams as a batch has samples: update t has window t of every stream,
+so that each sample continues where the one in its place ended (`batchify` of PyTorch's example
+``word_language_model``). The state is detached: no gradient flows into the previous batch.
 
-States are found by the number of a sample, not by its place in the batch: a rank that has a part of
-the batch, micro-batches, and a batch whose samples stand in another order find the same ones.
+States are looked up by the number of a sample, not by its place in the batch: a rank with part of
+the batch, micro-batches, and a batch in another order all find the same ones.
 
 Source: Zaremba, Sutskever and Vinyals 2014, "Recurrent Neural Network Regularization", sec. 4.1;
 truncated backpropagation through time: Williams and Peng 1990, "An Efficient Gradient-Based
@@ -27,13 +27,13 @@ from dualml.model.recurrent import Recurrent
 from dualml.model.spec import ModelSpec
 
 Array = NDArray[Any]
-#: Of the state of a training: layer → states of all streams, (streams, S, H).
+#: Key of the hidden states in a training's state: layer → states of all streams, (streams, S, H).
 SLOT = "hidden"
 
 
 def streams(samples: int, batch: int) -> NDArray[np.int32]:
-    """The samples of every update of an epoch, (updates, ``batch``): each column is a stream of
-    consecutive ones. What is left at the end of ``samples`` is dropped.
+    """Return the samples of every update of an epoch, int32 (updates, ``batch``): each column is a
+    stream of consecutive samples. The remainder of ``samples`` is dropped.
 
     Raises:
         UserError: fewer samples than a batch has.
@@ -53,20 +53,21 @@ def streams(samples: int, batch: int) -> NDArray[np.int32]:
 
 
 def carries(layer: Layer) -> bool:
-    """Whether a layer begins a batch with the state that the batch before it ended with."""
+    """Return whether a layer starts a batch from the final state of the previous batch."""
     return isinstance(layer, Recurrent) and layer.stateful
 
 
 class Hidden:
-    """The states of the stateful layers of a model, of every stream.
+    """States of a model's stateful layers, for every stream.
 
     Args:
-        layers: of the model, or of a part of it.
-        order: as of `streams`; None: every batch begins with zeros, and nothing is kept.
-        dtype: of the states.
+        layers: layers of the model, or of a part of it.
+        order: samples of every update, as `stream_indices` returns them; None: every batch starts
+            from zeros, and nothing is stored.
+        dtype: type of the states.
 
     Attributes:
-        fresh: streams that a batch has come to since the states were loaded.
+        fresh: for each stream, whether a batch has used it since the states were loaded.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Hidden:
         self.fresh = np.zeros(count, bool)
 
     def before(self, samples: Array) -> dict[str, Array]:
-        """Layer → the states that the samples begin with, (B, S, H): zeros at the begin of a
+        """Return layer → initial states of the samples, (B, S, H); zeros at the start of a
         stream."""
         if not self.kept:
             return {
@@ -102,7 +103,7 @@ class Hidden:
         return {name: table[rows] * there[:, None, None] for name, table in self.tables.items()}
 
     def after(self, samples: Array, states: Mapping[str, Array]) -> None:
-        """Keep the states that the samples ended with."""
+        """Store the final states of the samples."""
         if self.kept and states:
             rows = self.stream[samples]
             self.fresh[rows] = True
@@ -110,11 +111,12 @@ class Hidden:
                 self.tables[name][rows] = state
 
     def state(self) -> dict[str, dict[str, Array]]:
-        """Copies, as a part of the state of a training."""
+        """Return copies of the states, as part of a training's state."""
         return {SLOT: {name: table.copy() for name, table in self.tables.items()}}
 
     def load(self, state: Mapping[str, Mapping[str, Array]]) -> dict[str, Any]:
-        """Take that part from what is to be loaded, zeros where it is missing; the rest of it."""
+        """Load the hidden states from a training's state, with zeros where they are missing; return
+        the rest of it."""
         own = state.get(SLOT, {})
         self.fresh[:] = False
         for name, table in self.tables.items():
@@ -125,8 +127,8 @@ class Hidden:
 def beside(
     spec: ModelSpec, seed: int, step: int, samples: Array, hidden: Hidden | None
 ) -> dict[str, Array]:
-    """Layer → what it takes beside its input in update ``step``, in the order of the layers: masks
-    of Dropout (`dualml.model.dropout`), and the states that stateful layers begin with."""
+    """Return layer → its extra inputs in update ``step``, in layer order: dropout masks
+    (`dualml.model.dropout`), and initial states of stateful layers."""
     own = masks(spec, seed, step, samples)
     if hidden is None:
         return {**own}
@@ -135,12 +137,13 @@ def beside(
 
 
 def merged(own: Hidden, tables: Sequence[Mapping[str, Array]], fresh: Sequence[Array]) -> None:
-    """Put together what ranks have: of every stream and layer the states of a rank that came to it.
+    """Merge the ranks' states into ``own``: each stream and layer is taken from a rank that
+    processed the stream.
 
     Args:
-        own: where they are put.
-        tables: rank → its layers' states, those of layers that it has not left out.
-        fresh: rank → `Hidden.fresh`.
+        own: states that are overwritten.
+        tables: for each rank, layer → its states; ranks may lack layers.
+        fresh: for each rank, its `HiddenStates.fresh`.
     """
     for name, table in own.tables.items():
         for there, came in zip(tables, fresh, strict=True):

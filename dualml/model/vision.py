@@ -1,4 +1,4 @@
-"""Layers of deeper networks for images: batch normalisation, and the mean over an image."""
+"""Layers of deeper image networks: batch normalisation and global average pooling."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dualml.model.layers import LAYERS
 class BatchNorm2d(Layer):
     """(x − mean) / √(variance + eps) · w + b for each channel of an image (C, H, W).
 
-    While training, mean and biased variance are those of the batch, over samples and pixels, and
-    the running ones move towards them: ``running ← (1 − momentum) · running + momentum · batch``,
-    with the unbiased variance. In evaluation they are the running ones.
+    In training, mean and biased variance are those of the batch, over samples and pixels, and the
+    running ones move towards them: ``running ← (1 − momentum) · running + momentum · batch``, with
+    the unbiased variance. In evaluation they are the running ones.
 
     ``weight`` and ``bias`` (channels,); the buffers ``running_mean`` and ``running_var``
     (channels,). Source: Ioffe and Szegedy 2015, "Batch Normalization: Accelerating Deep Network

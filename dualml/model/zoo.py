@@ -1,4 +1,4 @@
-"""The models of the course."""
+"""The model zoo."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from dualml.model.resnet import RESNETS
 from dualml.model.rnn import RECURRENT, rnn_lm, rnn_lm_dropout
 from dualml.model.spec import ModelSpec
 
-#: Of a grey image of handwriting.
+#: Shape of a grey image of handwriting.
 GREY = (1, 28, 28)
 
 
 def lenet(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """The course's LeNet; for 28×28 grey images and ten classes it has 51,902 parameters.
+    """Return the course's LeNet; for 28×28 grey images and ten classes it has 51,902 parameters.
 
     Source: LeCun et al. 1998, "Gradient-based learning applied to document recognition", sec. II.B,
     with ReLU, max pooling and one hidden linear layer instead of two.
@@ -72,32 +72,33 @@ def _tanh_mlp(name: str, shape: Shape, classes: int, *widths: int) -> ModelSpec:
 
 
 def mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Two hidden layers with tanh: 784 → 256 → 128 → 10."""
+    """Return an MLP of two hidden layers with tanh: 784 → 256 → 128 → 10."""
     return _tanh_mlp("mlp", shape, classes, 256, 128)
 
 
 def wide_mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """The same with 784 → 1024 → 1024 → 10: layers worth sharing, 1,863,690 parameters."""
+    """Return an MLP of two wide hidden layers with tanh, 784 → 1024 → 1024 → 10: its 1,863,690
+    parameters are enough to make sharding worthwhile."""
     return _tanh_mlp("wide_mlp", shape, classes, 1024, 1024)
 
 
 def deep_mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Six hidden layers of 512: 1,720,330 parameters.
+    """Return an MLP of six hidden layers of 512 with tanh: 1,720,330 parameters.
 
-    Cut at ``fc4``, both halves compute as much: the first one needs no gradient of its input, of
-    784 pixels, which makes up for its wider first layer.
+    If it is split at ``fc4``, both halves compute equally much: the first half needs no gradient of
+    its input of 784 pixels, which makes up for its wider first layer.
     """
     return _tanh_mlp("deep_mlp", shape, classes, *[512] * 6)
 
 
 def softmax(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Softmax regression: one linear layer, a convex problem."""
+    """Return softmax regression: one linear layer, a convex problem."""
     layers = (("flatten", Flatten()), ("fc", Linear(math.prod(shape), classes)))
     return ModelSpec("softmax", shape, layers)
 
 
 def vit(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """A transformer that reads a grey image as its rows: one block of four heads.
+    """Return a transformer that reads a grey image as its rows: one block of four heads.
 
     Source: Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words", eq. 1-4, with rows in place of
     patches, ReLU, and the mean of all positions in place of the class token.
@@ -129,7 +130,7 @@ def vit(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
 
 
 def text_classifier(words: int = 2000, length: int = 32, classes: int = 6) -> ModelSpec:
-    """A transformer that classifies sentences: two blocks of four heads, width 64.
+    """Return a transformer that classifies sentences: two blocks of four heads, width 64.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", sec. 3.1, with the norm before each
     part (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture") and the mean
@@ -162,15 +163,15 @@ def text_classifier(words: int = 2000, length: int = 32, classes: int = 6) -> Mo
     return ModelSpec("text_classifier", (length,), tuple(layers))
 
 
-#: Models of images, from their shape and the number of classes.
+#: Image models, made from an image's shape and the number of classes.
 ZOO: dict[str, Callable[..., ModelSpec]] = {
     make.__name__: make for make in (lenet, mlp, softmax, wide_mlp, deep_mlp, vit)
 }
-#: Models of text, from the number of words and the tokens of a sample.
+#: Language models, made from the number of words and the tokens of a sample.
 TEXT_ZOO: dict[str, Callable[..., ModelSpec]] = {
     make.__name__: make for make in (rnn_lm, rnn_lm_dropout, gpt, gpt_llama)
 }
-#: Models that classify sentences, from the same and the number of classes.
+#: Sentence classifiers, made from the words, the tokens of a sample and the number of classes.
 CLASSIFIERS: dict[str, Callable[..., ModelSpec]] = {
     make.__name__: make for make in (text_classifier, bert)
 }
@@ -185,16 +186,17 @@ def model(
     recurrent: Mapping[str, Any] | None = None,
     shape: Shape | None = None,
 ) -> ModelSpec:
-    """A model of the zoo by name.
+    """Return a model of the zoo by name.
 
     Args:
         name: ``lenet``, ``mlp``, …
-        words, length: of the data; for a model of text alone.
-        classes: for a model that classifies sentences or images.
-        sizes: for a decoder, those that are not its own: fields of `dualml.model.gpt.Sizes`; for a
-            residual network its ``width``.
-        recurrent: for a recurrent model, alike: fields of `dualml.model.rnn.Settings`.
-        shape: of an image, (C, H, W); for a model of images.
+        words, length: vocabulary size and tokens of a sample; only for a text model.
+        classes: number of classes, for a model that classifies sentences or images.
+        sizes: for a decoder, sizes that differ from its defaults: fields of
+            `dualml.model.gpt.GPTSizes`; for a residual network its ``width``.
+        recurrent: for a recurrent model, settings that differ from its defaults: fields of
+            `dualml.model.rnn.RNNSettings`.
+        shape: shape of an image, (C, H, W); for an image model.
 
     Raises:
         UserError: unknown name, or a size for a model that has none.
@@ -228,11 +230,11 @@ def model(
 
 
 def known() -> list[str]:
-    """Names of all models."""
+    """Return the names of all models."""
     return [*ZOO, *RESNETS, *TEXT_ZOO, *CLASSIFIERS]
 
 
 def check_for_images(name: str, given: Mapping[str, Any]) -> None:
-    """Raises `UserError` for sizes of a text."""
+    """Raise `UserError` if sizes of a text are given for an image model."""
     if text := [key for key in given if key in ("words", "length")]:
         raise UserError(f"model {name!r} takes images; {' and '.join(text)} are of text")

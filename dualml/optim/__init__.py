@@ -1,4 +1,4 @@
-"""Update rules, one file each, and the step-size schedules."""
+"""Optimizers, one file each, and the learning-rate schedules."""
 
 from dualml.optim.adagrad import Adagrad as Adagrad
 from dualml.optim.adam import Adam as Adam

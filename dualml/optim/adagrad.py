@@ -1,4 +1,4 @@
-"""Adagrad."""
+"""The Adagrad optimizer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Update rules: a frozen dataclass of hyperparameters and a float64 NumPy recurrence.
+"""Optimizer specifications: a frozen dataclass of hyperparameters and a float64 NumPy recurrence.
 
-The rule is the single source of hyperparameters and semantics. The backends implement the same
-rule in their own words under the same file name (`dualml_torch/optim/adam.py`,
-`dualml_ms/optim/adam.py`); a backend that cannot honour a field raises.
+The specification is the single source of hyperparameters and semantics. The backends implement the
+same update rule under the same file name (`dualml_torch/optim/adam.py`, `dualml_ms/optim/adam.py`);
+a backend that cannot honour a field raises.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ Params = dict[str, Array]
 State = dict[str, Params]
 #: Name → hyperparameters.
 Variants = Mapping[str, Mapping[str, Any]]
-LARGEST = 3e38  # of a step size: what float32 can hold
+LARGEST = 3e38  # largest learning rate: what float32 can hold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Base of every update rule.
+    """Base class of every optimizer specification.
 
     Args:
-        lr: step size η, > 0; a `Schedule` may scale it step by step.
+        lr: learning rate η, > 0; an `LRSchedule` may scale it step by step.
 
     Raises:
         UserError: a value outside of its range.
     """
 
     name: ClassVar[str]
-    #: Hyperparameters that tell the rule's variants from one another (ε = 1e-3, not 1e-8): what
-    #: conformance trains with.
+    #: Variant → hyperparameters that make variants distinguishable (ε = 1e-3, not 1e-8); the
+    #: conformance suite trains with them.
     variants: ClassVar[Variants]
 
     lr: float
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names (PyTorch's) of the state tensors kept for each parameter with these fields."""
+        """Names (PyTorch's) of the state tensors that this specification keeps for each
+        parameter."""
         return ()
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class Rule:
         ``closed_high``).
 
         Raises:
-            UserError: it is not.
+            UserError: the value of ``field`` is outside this range.
         """
         value = getattr(self, field)
         above = isinstance(value, float) and (value > low if open_low else value >= low)
@@ -86,7 +87,8 @@ class Rule:
             )
 
     def init(self, params: Mapping[str, Array]) -> State:
-        """State before the first update: slot → name → zeros of the parameter's shape."""
+        """Return the state before the first update: state key → parameter name → zeros of its
+        shape."""
         return {
             slot: {n: np.zeros_like(p, dtype=np.float64) for n, p in params.items()}
             for slot in self.slots
@@ -100,12 +102,12 @@ class Rule:
         step: int,
         lr: float | None = None,
     ) -> tuple[Params, State]:
-        """Apply update number ``step`` (from 1); pure, nothing is changed in place.
+        """Apply update number ``step`` (from 1); pure: no argument is modified.
 
         Args:
             params, grads: name → float64 array, equal keys and shapes.
             state: as returned by `init` or the previous `update`.
-            lr: the step size of this update; ``self.lr`` when omitted.
+            lr: learning rate of this update; ``self.lr`` when omitted.
 
         Returns:
             New parameters and new state.
@@ -120,30 +122,31 @@ class Rule:
         return new, after
 
     def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
-        """The recurrence for one tensor: what the paper writes.
+        """Update one parameter tensor: the recurrence as the paper writes it.
 
         Args:
             p, g: parameter and gradient, float64 of one shape.
-            s: slot → array of that shape, from `init` or the update before.
+            s: state key → array of that shape, from `init` or the previous update.
             step: number of the update, from 1.
-            lr: its step size.
+            lr: its learning rate.
 
         Returns:
-            The new parameter, and the new state.
+            The new parameter, and its new state.
         """
         raise NotImplementedError
 
     def formulas(self) -> list[str]:
-        """The update in LaTeX, with the options of this rule; none if nobody wrote it."""
+        """Return the update in LaTeX, with the options of this specification; empty if it has
+        none."""
         return []
 
     @classmethod
     def source(cls) -> str:
-        """The paper, as the docstring names it."""
+        """Return the paper that the docstring names."""
         return source_of(cls)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Fields as JSON values, with the rule's name."""
+        """Return the fields as JSON values, with the optimizer's name."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {"name": self.name, **values}
 
@@ -152,7 +155,7 @@ class Rule:
 GRADIENT = r"g_t = \frac{1}{B} \sum_{i \in B_t} \nabla \ell_i ( \theta_{t-1} )"
 DECAYED = GRADIENT + r" + \lambda \, \theta_{t-1}"
 
-#: Name → rule, in the order of tables.
+#: Name → optimizer specification, in the order of tables.
 RULES: Kinds[Rule] = Kinds("optimizer", "dualml.optim")
 
 
@@ -160,6 +163,6 @@ def rule_from(spec: Mapping[str, Any]) -> Rule:
     """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
 
     Raises:
-        UserError: unknown rule or hyperparameter, missing or out-of-range value.
+        UserError: unknown optimizer or hyperparameter, missing or out-of-range value.
     """
     return RULES.make(spec, "hyperparameter")

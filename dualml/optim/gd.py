@@ -18,7 +18,7 @@ class GD(Rule):
     randomness but its initial weights.
 
     Args:
-        lr: step size η, > 0.
+        lr: learning rate η, > 0.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,5 @@
-"""Step-size schedules, neutral: the same float at the same update on every backend."""
+"""Learning-rate schedules, framework-neutral: the same float at the same update on every
+backend."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def is_whole(value: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Factor c(t) that multiplies the step size at update t = 1, 2, …
+    """Factor c(t) that multiplies the learning rate at update t = 1, 2, …
 
     With w = ``warmup``, the first w updates rise linearly, c(t) = t/w (Goyal et al. 2017,
     "Accurate, Large Minibatch SGD", sec. 2.2). After them, with u = t - 1 - w updates already made:
@@ -74,11 +75,12 @@ class Schedule:
 
     @property
     def constant(self) -> bool:
-        """Whether every update has the rule's own step size."""
+        """Whether every update has the optimizer's own learning rate."""
         return self.kind == "constant" and not self.warmup
 
     def factor(self, step: int, updates: int = 0) -> float:
-        """c of update ``step``; ``updates`` is the trial's length, the default of ``total``."""
+        """Return c of update ``step``; ``updates`` is the trial's length, the default of
+        ``total``."""
         if step <= self.warmup:
             return step / self.warmup
         done = step - 1 - self.warmup
@@ -91,9 +93,9 @@ class Schedule:
         return 1.0
 
     def factors(self, updates: int) -> list[float]:
-        """c(1) … c(updates)."""
+        """Return the factors c(1) … c(updates)."""
         return [self.factor(step, updates) for step in range(1, updates + 1)]
 
     def describe(self) -> dict[str, Any]:
-        """Fields as JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self)

@@ -1,4 +1,5 @@
-"""Ways to deal samples to ranks, one file each, found by itself; what a deal turns out to be."""
+"""Partitioning rules that assign samples to ranks, one file each and discovered automatically, and
+statistics of a partition."""
 
 from __future__ import annotations
 
@@ -33,6 +34,6 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     """``{"name": "dirichlet_labels", "alpha": 0.1}`` → ``DirichletLabels(alpha=0.1)``.
 
     Raises:
-        UserError: an unknown rule or setting, one that is missing, or a value it cannot have.
+        UserError: an unknown rule or setting, a missing setting, or an invalid value.
     """
     return PARTITIONS.make(spec)

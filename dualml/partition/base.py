@@ -1,9 +1,9 @@
-"""How samples are dealt to ranks: a frozen dataclass for each rule, pure NumPy.
+"""Partitioning rules, which assign samples to ranks: one frozen dataclass per rule, pure NumPy.
 
-A rule deals *positions*: rank r of n gets a list of numbers from 0 to N - 1 and trains on them in
-that order. Everything is drawn from a local generator made of the seed, so that the same rule,
-samples, number of ranks, seed and epoch always give the same lists, on every machine and for every
-framework.
+A rule assigns *positions*: rank r of n gets a list of numbers from 0 to N - 1 and trains on them in
+that order. Everything random is drawn from a local generator seeded by the trial, so that the same
+rule, samples, number of ranks, seed and epoch always give the same lists, on every machine and for
+every framework.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dualml.registry import Kinds
 from dualml.seeds import generator
 
 Index = NDArray[np.int64]
-#: The samples to deal: how many there are, or their labels, integers (N,).
+#: The samples to partition: how many there are, or their labels, integers (N,).
 Samples = int | NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What every deal of a rule keeps; None where it is left to chance.
+    """Guarantees that every partition by a rule satisfies; None where it depends on the draw.
 
     Attributes:
-        disjoint: no sample is dealt twice, to two ranks or to one.
-        covering: every sample is dealt.
-        sizes: how many samples each rank has.
+        disjoint: whether no sample is assigned twice, to two ranks or to one.
+        covering: whether every sample is assigned.
+        sizes: number of samples of each rank.
     """
 
     disjoint: bool | None = True
@@ -42,24 +42,25 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """Base of every rule.
+    """Base class of every partitioning rule.
 
-    In its methods ``samples`` (labels (N,), or how many there are: ``n``) are dealt to ``ranks``
-    ranks; ``seed`` and ``epoch`` decide what is drawn, ``draw`` is the generator made of them, and
-    ``parts`` are the positions of each rank.
+    In its methods ``samples`` (labels (N,), or their number ``n``) are partitioned over ``ranks``
+    ranks; ``seed`` and ``epoch`` determine what is drawn, ``draw`` is the generator seeded by them,
+    and ``parts`` are the positions of each rank.
 
     Args:
-        shuffle: each rank goes through its samples in a new random order in every epoch; else in
-            the order of the dataset (or, where samples are drawn, in the order of the draw).
+        shuffle: whether each rank visits its samples in a new random order in every epoch;
+            otherwise in the order of the dataset (or of the draw, where samples are drawn).
 
     Attributes:
-        name: the word in experiment files.
-        redeals: whether every epoch deals anew; else each rank keeps its samples.
-        needs_labels: whether the number of samples is not enough.
-        changes_features: whether ranks see their samples otherwise than they are; see `features`.
+        name: name of the rule in experiment files.
+        repartitions_each_epoch: whether every epoch draws a new partition; otherwise each rank
+            keeps its samples.
+        needs_labels: whether the rule needs the labels, not only the number of samples.
+        changes_features: whether ranks see modified samples; see `features`.
 
     Raises:
-        UserError: a value of another type, or outside of its range.
+        UserError: a value of the wrong type, or out of range.
     """
 
     name: ClassVar[str]
@@ -81,21 +82,23 @@ class Partition:
                                 f"received {field.name} = {value!r}")  # fmt: skip
 
     def require(self, right: bool, what: str, field: str) -> None:
-        """Check what a ``field`` must be: ``what`` says it.
+        """Check a condition on a ``field``; ``what`` states it in the error message.
 
         Raises:
-            UserError: not ``right``, as in ``alpha must be above 0; received alpha = -1``.
+            UserError: ``right`` is false, as in ``alpha must be above 0; received alpha = -1``.
         """
         if not right:
             raise UserError(f"{self.name}: {what}; received {field} = {getattr(self, field)!r}")
 
-    # --- dealing ---------------------------------------------------------------------------------
+    # --- partitioning -----------------------------------------------------------------------------
 
     def deal(self, samples: Samples, ranks: int, seed: int = 0, epoch: int = 0) -> list[Index]:
-        """Positions that each rank trains on in ``epoch``, in order; int64, one array a rank.
+        """Return the positions that each rank trains on in ``epoch``, in order; one int64 array per
+        rank.
 
         Raises:
-            UserError: more ranks than samples, labels missing, settings that cannot be met.
+            UserError: more ranks than samples, missing labels, or settings that cannot be
+                satisfied.
         """
         n = count(samples)
         if not 1 <= ranks <= n:
@@ -107,17 +110,18 @@ class Partition:
         return self.lists(samples, ranks, seed, epoch)
 
     def lists(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
-        """What `deal` returns, of samples that so many ranks can share."""
+        """Return the ordered positions of each rank for valid arguments; the part of `partition`
+        that rules override if they have their own generator or order."""
         draw = generator(seed, "partition", self.name, epoch if self.redeals else 0)
         return self.order(self.own(samples, ranks, draw), seed, epoch)
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """The samples of each rank, before they are put in order: what most rules define; one
-        with a generator or an order of its own defines `lists`."""
+        """Assign samples to ranks, before they are put in order. Most rules define this method; a
+        rule with its own generator or order overrides `ordered_indices` instead."""
         raise NotImplementedError
 
     def order(self, parts: list[Index], seed: int, epoch: int) -> list[Index]:
-        """The order in which the ranks go through their samples in ``epoch``."""
+        """Return each rank's samples in the order in which it visits them in ``epoch``."""
         if not self.shuffle:
             return parts
         return [
@@ -126,26 +130,28 @@ class Partition:
         ]
 
     def sizes(self, n: int, ranks: int) -> list[int] | None:
-        """How many of n samples each rank has; None where that is left to chance."""
+        """Return the number of samples of each rank, of ``n`` in all; None where it depends on the
+        draw."""
         return parts_of(n, ranks)
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
-        """What every deal of these samples to so many ranks keeps."""
+        """Return the guarantees of every partition of these samples over this number of ranks."""
         return Promise(sizes=self.sizes(count(samples), ranks))
 
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """The features as the ranks see them; of most rules, as they are.
+        """Return the features as the ranks see them; most rules return them unchanged.
 
         Args:
             x: (N, …), normalised.
-            parts: what `deal` returned for these samples.
+            parts: result of `partition` for these samples.
         """
         return x
 
     def describe(self) -> dict[str, Any]:
-        """Fields as JSON values, with the rule's name: what `partition_from` takes."""
+        """Return the fields as JSON values, with the rule's name, as `partition_from` takes
+        them."""
         return {"name": self.name, **{k: _plain(v) for k, v in asdict(self).items()}}
 
 
@@ -154,17 +160,17 @@ def _plain(value: Any) -> Any:
 
 
 def count(samples: Samples) -> int:
-    """How many samples there are."""
+    """Return the number of samples, given that number or their labels."""
     return len(samples) if isinstance(samples, np.ndarray) else int(samples)
 
 
 def cut(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
-    """Consecutive pieces of these sizes; the last one takes what is left."""
+    """Split ``order`` into consecutive pieces of these sizes; the last piece takes what is left."""
     return [piece.astype(np.int64) for piece in np.split(order, np.cumsum(sizes)[:-1])]
 
 
 def rounded(shares: NDArray[np.float64], n: int) -> list[int]:
-    """Whole numbers near ``shares * n`` that add up to n: the largest remainders are rounded up.
+    """Return integers near ``shares * n`` that add up to n: the largest remainders are rounded up.
 
     >>> rounded(np.array([0.7, 0.2, 0.1]), 11)
     [8, 2, 1]

@@ -1,4 +1,4 @@
-"""Every rank keeps a bootstrap sample."""
+"""Partitioning rule in which every rank keeps a bootstrap sample."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 class Bootstrap(Partition):
     """Each rank draws samples with replacement once and keeps them for all epochs.
 
-    Unlike `random_sampling`, what a rank did not draw it never sees.
+    Unlike with `random_sampling`, a rank never sees the samples that it did not draw.
 
     Args:
-        whole: each rank draws as many samples as there are (bagging); else its share N/n, so that
-            an epoch costs what it costs with a partition.
+        whole: whether each rank draws N samples (bagging); otherwise its share N/n, so that an
+            epoch costs as much as with a disjoint partition.
 
-    Source: Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist. 7;
-    Breiman 1996, "Bagging Predictors", Machine Learning 24.
+    Source: Efron 1979, "Bootstrap Methods: Another Look at the Jackknife", Ann. Statist. 7; Breiman
+    1996, "Bagging Predictors", Machine Learning 24.
     """
 
     whole: bool = False

@@ -1,4 +1,4 @@
-"""Consecutive blocks of the dataset."""
+"""Partition into consecutive blocks of the dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 class Contiguous(Partition):
     """Rank r gets the r-th of n nearly equal blocks, in the order of the dataset's files.
 
-    As random as the files are: of a dataset sorted by label each rank sees few labels.
+    It is as random as the files are: from a dataset sorted by label each rank sees few labels.
 
     Source: block distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
     """

@@ -14,7 +14,7 @@ from dualml.partition.drawn import Drawn, proportions
 @PARTITIONS.register("dirichlet_labels", 90)
 @dataclass(frozen=True, kw_only=True)
 class DirichletLabels(Drawn):
-    """The samples of every label are shared out by a draw from Dir(α, …, α), label by label.
+    """Splits the samples of each label over the ranks by a draw from Dir(α, …, α), label by label.
 
     α = 100 is nearly uniform; with α = 0.1 most of a label is with one or two ranks. The sizes of
     the parts differ, too.

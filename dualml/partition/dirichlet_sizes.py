@@ -13,9 +13,9 @@ from dualml.partition.drawn import Drawn, proportions
 @PARTITIONS.register("dirichlet_sizes", 100)
 @dataclass(frozen=True, kw_only=True)
 class DirichletSizes(Drawn):
-    """A random permutation cut into parts whose shares are one draw from Dir(α, …, α).
+    """Cuts a random permutation into parts whose shares are one draw from Dir(α, …, α).
 
-    Every rank's labels are like the whole's; only their numbers differ.
+    Every rank's label distribution is like the dataset's; only the sizes differ.
 
     Source: Li et al. 2022, "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE,
     §4.3 (quantity skew).

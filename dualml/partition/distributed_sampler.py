@@ -1,4 +1,4 @@
-"""The rule of PyTorch's DistributedSampler, index for index."""
+"""The partition of PyTorch's DistributedSampler, index for index."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 @PARTITIONS.register("distributed_sampler", 50)
 @dataclass(frozen=True, kw_only=True)
 class DistributedSampler(Partition):
-    """A permutation of all samples drawn from seed + epoch, dealt like cards.
+    """Deals a permutation of all samples, drawn from seed + epoch, to the ranks in turn.
 
-    All ranks have equally many: samples from the beginning of the permutation fill up (those are
-    then seen twice in an epoch), or with ``drop_last`` the last ones are left out. With ``shuffle``
-    the permutation is the one that ``torch.randperm`` draws on a CPU, so that the lists are those
-    of ``torch.utils.data.DistributedSampler(…, seed=seed)`` after ``set_epoch(epoch)``.
+    All ranks have equally many samples: the beginning of the permutation is repeated to fill up
+    (those samples are then seen twice in an epoch), or with ``drop_last`` the last ones are left
+    out. With ``shuffle`` the permutation is the one that ``torch.randperm`` draws on a CPU, so that
+    the lists are those of ``torch.utils.data.DistributedSampler(…, seed=seed)`` after
+    ``set_epoch(epoch)``.
 
     MindSpore: without ``shuffle`` the lists are those of ``mindspore.dataset.DistributedSampler(
     ranks, rank, shuffle=False)``, which fills up in the same way and has no ``drop_last``. With
@@ -29,7 +30,7 @@ class DistributedSampler(Partition):
     every new iterator begins with the first one's order again.
 
     Args:
-        drop_last: leave samples out instead of repeating some.
+        drop_last: whether samples are left out instead of repeated.
 
     Source: torch/utils/data/distributed.py.
     """
@@ -46,7 +47,7 @@ class DistributedSampler(Partition):
         return [order[rank::ranks].astype(np.int64) for rank in range(ranks)]
 
     def size(self, n: int, ranks: int) -> int:
-        """Samples of each rank."""
+        """Return the number of samples of each rank."""
         return n // ranks if self.drop_last else math.ceil(n / ranks)
 
     def promise(self, samples: Samples, ranks: int) -> Promise:
@@ -57,11 +58,12 @@ class DistributedSampler(Partition):
 
 
 def torch_permutation(n: int, seed: int) -> Index:
-    """``torch.randperm(n, generator=torch.Generator().manual_seed(seed))`` on a CPU, n < 2³²/20.
+    """Return ``torch.randperm(n, generator=torch.Generator().manual_seed(seed))`` on a CPU, n <
+    2³²/20.
 
     A Mersenne twister seeded by Knuth's recurrence with the lower 32 bits (NumPy's legacy seeding
-    is the same), and a Fisher-Yates shuffle from the front: element i is exchanged with element
-    i + (draw mod (n - i)).
+    is the same), and a Fisher-Yates shuffle from the front: element i is exchanged with element i +
+    (draw mod (n - i)).
 
     Source: Matsumoto & Nishimura 1998, "Mersenne Twister"; aten/src/ATen/native/TensorFactories.cpp
     (randperm_cpu).

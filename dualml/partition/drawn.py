@@ -1,4 +1,4 @@
-"""What rules that draw shares from a Dirichlet distribution have in common."""
+"""Base class of rules that draw shares from a Dirichlet distribution."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from dualml.partition.base import Partition
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn(Partition):
-    """Draws again until every rank has ``least`` samples, ``tries`` times at most.
+    """Redraws until every rank has at least ``least`` samples, at most ``tries`` times.
 
     Args:
-        alpha: concentration α > 0; large is uniform, small gives most to few.
-        least: samples that every rank must have; 0 allows ranks with none.
-        tries: draws before it gives up.
+        alpha: concentration α > 0; a large α is nearly uniform, a small one gives most samples to
+            few ranks.
+        least: minimum number of samples per rank; 0 allows ranks without samples.
+        tries: maximum number of draws.
     """
 
     alpha: float
@@ -35,13 +36,13 @@ class Drawn(Partition):
         self.require(self.tries >= 1, "at least one try", "tries")
 
     def sizes(self, n: int, ranks: int) -> None:
-        """Left to chance."""
+        """Return None: the sizes depend on the draw."""
 
     def feasible(self, n: int, ranks: int, sizes: Callable[[], list[int]]) -> list[int]:
-        """The first sizes that give every rank enough.
+        """Draw until every rank has at least ``least`` samples; return the sizes.
 
         Raises:
-            UserError: they cannot, or they did not in so many tries.
+            UserError: there are too few samples, or no draw satisfied it.
         """
         if self.least * ranks > n:
             raise UserError(f"{self.name}: {ranks} ranks with least = {self.least} samples each "
@@ -60,8 +61,9 @@ class Drawn(Partition):
 
 
 def proportions(draw: np.random.Generator, alpha: float, ranks: int) -> NDArray[np.float64]:
-    """One draw from Dir(α, …, α). Where α is so small or so large that the gamma variates underflow
-    or overflow, what the distribution tends to: everything to one of them, or equal shares."""
+    """Return one draw from Dir(α, …, α), (ranks,). Where α is so small or so large that the gamma
+    variates underflow or overflow, return the limit of the distribution: everything to one rank, or
+    equal shares."""
     p = draw.dirichlet([alpha] * ranks)
     if not np.isfinite(p).all() or not math.isclose(p.sum(), 1, rel_tol=1e-6):
         if alpha > 1:

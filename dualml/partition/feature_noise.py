@@ -1,4 +1,4 @@
-"""The same labels everywhere, but noisier images on higher ranks."""
+"""A random partition with equal label distributions but noisier images on higher ranks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dualml.seeds import generator
 @PARTITIONS.register("feature_noise", 120)
 @dataclass(frozen=True, kw_only=True)
 class FeatureNoise(RandomPartition):
-    """A random partition; the samples of rank r get Gaussian noise of deviation σ (r + 1) / n.
+    """Random partition with Gaussian noise of deviation σ (r + 1) / n on the samples of rank r.
 
-    Every sample has one owner, so that its noise is the same on every rank and backend, whoever
-    looks at it.
+    Every sample belongs to one rank, so that its noise is the same on every rank and backend that
+    reads it.
 
     Args:
         sigma: σ ≥ 0, in units of the normalised features (deviation about 1).
@@ -40,13 +40,13 @@ class FeatureNoise(RandomPartition):
         self.require(right, "sigma must be 0 or more", "sigma")
 
     def levels(self, ranks: int) -> list[float]:
-        """Standard deviation of the noise of each rank."""
+        """Return the standard deviation of each rank's noise."""
         return [self.sigma * (rank + 1) / ranks for rank in range(ranks)]
 
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """A copy of ``x``, (N, …), with the owners' noise."""
+        """Return a copy of ``x``, (N, …), with the noise of each sample's rank."""
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
             own = np.sort(part)  # the noise of a sample does not depend on the order of an epoch

@@ -1,4 +1,4 @@
-"""Parts of chosen sizes."""
+"""Partition into parts of chosen sizes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dualml.partition.base import (
 @PARTITIONS.register("fractions", 60)
 @dataclass(frozen=True, kw_only=True)
 class Fractions(Partition):
-    """A random permutation cut into parts of given shares: 0.7, 0.2 and 0.1 of all samples.
+    """Cuts a random permutation into parts of given shares: 0.7, 0.2 and 0.1 of all samples.
 
-    Sizes are rounded by largest remainder, so that every sample is dealt.
+    Sizes are rounded by largest remainder, so that every sample is assigned.
 
     Args:
         fractions: share of each rank, from 0 to 1, in the order of ranks; they add up to 1.
@@ -48,10 +48,10 @@ class Fractions(Partition):
         self.require(abs(total - 1) < 1e-6, f"shares add up to {total:g} instead of 1", "fractions")
 
     def sizes(self, n: int, ranks: int) -> list[int]:
-        """See `Partition.sizes`.
+        """Return the number of samples of each rank; see `Partition.sizes`.
 
         Raises:
-            UserError: as many shares as ranks are needed.
+            UserError: the number of shares is not the number of ranks.
         """
         if len(self.fractions) != ranks:
             raise UserError(f"{self.name}: {len(self.fractions)} shares for {ranks} ranks; "

@@ -1,4 +1,4 @@
-"""A partition in a file: made once, looked at, and trained on everywhere."""
+"""A partition stored in a file, made once and reused by every training."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FORMAT = 1
 @PARTITIONS.register("file", 140)
 @dataclass(frozen=True, kw_only=True)
 class FromFile(Partition):
-    """The lists that `save` wrote: one for each rank, for these samples and no others.
+    """Reads the lists that `save_partition` wrote: one per rank, for exactly these samples.
 
     Args:
-        path: of the file; relative to the working directory.
+        path: path of the file, relative to the working directory.
     """
 
     needs_labels: ClassVar[bool] = True
@@ -34,10 +34,10 @@ class FromFile(Partition):
     path: str
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """See `Partition.own`.
+        """Return the stored lists; see `Partition.assign`.
 
         Raises:
-            UserError: the lists are of other samples, or of another number of ranks.
+            UserError: the lists belong to other samples, or to another number of ranks.
         """
         parts, about = read(Path(self.path))
         labels = np.asarray(samples)
@@ -63,12 +63,12 @@ def save(
     seed: int = 0,
     epoch: int = 0,
 ) -> None:
-    """Write one deal as ``.npz``: no pickle, readable without dualml.
+    """Write one partition as ``.npz``: no pickle, readable without dualml.
 
     Args:
-        labels: of all samples, in their order: later they tell whether the samples are the same.
-        dataset: its name, for messages.
-        rule, seed, epoch: where the lists come from.
+        labels: labels of all samples, in their order; they later identify the samples.
+        dataset: name of the dataset, for messages.
+        rule, seed, epoch: how the partition was made.
     """
     about = {
         "format": FORMAT,
@@ -87,10 +87,10 @@ def save(
 
 
 def read(path: Path) -> tuple[list[Index], dict[str, Any]]:
-    """The lists of a file and what it says about them.
+    """Return the lists of a partition file and its metadata.
 
     Raises:
-        UserError: missing, damaged, or not a partition.
+        UserError: the file is missing, damaged, or not a partition.
     """
     if not path.is_file():
         raise UserError(f"there is no partition file {path}; make one with dualml partition --out")

@@ -1,4 +1,4 @@
-"""A few classes for each rank."""
+"""Partition that gives each rank a few classes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 @PARTITIONS.register("label_classes", 80)
 @dataclass(frozen=True, kw_only=True)
 class LabelClasses(Partition):
-    """Each rank sees ``classes`` labels and nothing of the others.
+    """Gives each rank samples of ``classes`` labels only.
 
-    The labels go round in a random order, so that each belongs to nearly equally many ranks; its
-    samples are cut into nearly equal parts for them. With fewer than C = ranks × ``classes`` labels
-    to give away some are left out: then the partition does not cover the dataset.
+    The labels are assigned in turn in a random order, so that each belongs to nearly equally many
+    ranks; its samples are split into nearly equal parts for them. If ranks × ``classes`` is smaller
+    than the number of labels, some labels are left out: then the partition does not cover the
+    dataset.
 
     Args:
-        classes: different labels of a rank.
-        assigned: instead of drawing, the labels of each rank: ``[[0, 1], [2, 3]]``.
+        classes: number of different labels per rank.
+        assigned: labels of each rank, instead of a draw: ``[[0, 1], [2, 3]]``.
 
     Source: Li et al. 2022, "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE,
-    §4.1 (quantity-based label imbalance, #C = k); there labels are drawn, here they go round.
+    §4.1 (quantity-based label imbalance, #C = k); there labels are drawn, here they are assigned in
+    turn.
     """
 
     needs_labels: ClassVar[bool] = True
@@ -60,10 +62,10 @@ class LabelClasses(Partition):
         return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]
 
     def owners(self, known: Index, ranks: int, draw: np.random.Generator) -> list[tuple[int, ...]]:
-        """Labels of each rank, of those that are ``known``, (C,).
+        """Return the labels of each rank, out of the ``known`` labels, (C,).
 
         Raises:
-            UserError: labels that no sample has, or not as many lists as ranks.
+            UserError: labels that no sample has, or not one list per rank.
         """
         if self.assigned:
             if len(self.assigned) != ranks:

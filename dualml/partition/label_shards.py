@@ -1,4 +1,4 @@
-"""Shards of the dataset sorted by label."""
+"""Partition by shards of the dataset sorted by label."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 @PARTITIONS.register("label_shards", 70)
 @dataclass(frozen=True, kw_only=True)
 class LabelShards(Partition):
-    """Sort by label, cut into n × ``shards`` nearly equal shards, deal ``shards`` to each rank.
+    """Sorts by label, cuts into n × ``shards`` nearly equal shards, gives ``shards`` to each rank.
 
-    With two shards most ranks see two labels: the hardest setting of federated averaging's paper.
+    With two shards most ranks see two labels: the hardest setting of the FedAvg paper.
 
     Args:
-        shards: of each rank.
+        shards: number of shards per rank.
 
     Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
     Decentralized Data", AISTATS, §3 ("pathological non-IID").
@@ -35,7 +35,7 @@ class LabelShards(Partition):
         self.require(self.shards >= 1, "a rank needs at least one shard", "shards")
 
     def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """See `Partition.own`.
+        """Assign shards to ranks at random; see `Partition.assign`.
 
         Raises:
             UserError: fewer samples than shards.

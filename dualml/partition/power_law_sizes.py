@@ -1,4 +1,4 @@
-"""Parts whose sizes follow a power law."""
+"""Partition into parts whose sizes follow a power law."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from dualml.partition.base import (
 @PARTITIONS.register("power_law_sizes", 110)
 @dataclass(frozen=True, kw_only=True)
 class PowerLawSizes(Partition):
-    """A random permutation cut into parts of sizes ∝ (r + 1)^-exponent: rank 0 has the most.
+    """Cuts a random permutation into parts of sizes ∝ (r + 1)^-exponent: rank 0 has the most.
 
-    Every rank's labels are like the whole's. With many ranks and a large exponent the last ones
-    have nothing.
+    Every rank's label distribution is like the dataset's. With many ranks and a large exponent the
+    last ranks have no samples.
 
     Args:
-        exponent: ≥ 0; 0 is equal sizes, 1 is Zipf's law.
+        exponent: exponent ≥ 0; 0 gives equal sizes, 1 Zipf's law.
 
-    Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys, §5.1
-    (samples per device by a power law).
+    Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys, §5.1 (samples
+    per device by a power law).
     """
 
     exponent: float = 1.0

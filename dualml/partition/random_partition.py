@@ -1,4 +1,4 @@
-"""One random permutation, cut into parts."""
+"""Partition of one random permutation into nearly equal parts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 @PARTITIONS.register("random_partition", 30)
 @dataclass(frozen=True, kw_only=True)
 class RandomPartition(Partition):
-    """A random permutation of all samples cut into n nearly equal parts, one for each rank.
+    """Cuts a random permutation of all samples into n nearly equal parts, one for each rank.
 
-    Disjoint and covering: in every epoch every sample is seen exactly once, by the rank that owns
-    it. Uniform over all such partitions.
+    The partition is disjoint and covering: in every epoch every sample is seen exactly once, by the
+    rank that owns it. All such partitions are equally likely.
 
     Source: random reshuffling of a partition, e.g. Meng et al. 2019, "Convergence analysis of
     distributed stochastic gradient descent with shuffling", Neurocomputing 337 (local shuffling).

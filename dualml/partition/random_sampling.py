@@ -1,4 +1,4 @@
-"""Every rank draws for itself."""
+"""Sampling rule in which every rank draws independently."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
 class RandomSampling(Partition):
     """Each rank draws its N/n samples of an epoch from all N, without asking the others.
 
-    Nobody owns anything, nothing has to be moved, and every draw is unbiased; but in an epoch some
-    samples come several times and others not at all (`missed`).
+    No rank owns samples, no data has to be moved, and every draw is unbiased; but an epoch sees
+    some samples several times and others not at all (`expected_missed_share`).
 
     Args:
-        replacement: a rank may draw a sample twice; else only two ranks may have the same.
+        replacement: whether a rank may draw a sample twice; otherwise only different ranks may have
+            the same sample.
 
     Source: sampling with and without replacement by independent workers, e.g. Meng et al. 2019,
     "Convergence analysis of distributed stochastic gradient descent with shuffling".
@@ -41,12 +42,13 @@ class RandomSampling(Partition):
         return parts
 
     def order(self, parts: list[Index], seed: int, epoch: int) -> list[Index]:
-        """As drawn: the order of a draw is random already."""
+        """Return the samples as drawn, because a draw is in random order already; sorted without
+        ``shuffle``."""
         return parts if self.shuffle else [np.sort(part) for part in parts]
 
     def missed(self, n: int, ranks: int) -> float:
-        """Expected share of n samples that an epoch does not see: (1 - 1/n)^n with replacement,
-        Π (1 - n_r / n) over the ranks' n_r samples without."""
+        """Return the expected share of n samples that an epoch does not see: (1 - 1/n)^n with
+        replacement, Π (1 - n_r / n) over the ranks' n_r samples without."""
         if self.replacement:
             return float((1 - 1 / n) ** n)
         return float(np.prod([1 - size / n for size in parts_of(n, ranks)]))

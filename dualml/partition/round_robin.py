@@ -1,4 +1,4 @@
-"""Samples dealt like cards."""
+"""Partition that deals samples to the ranks in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
 @PARTITIONS.register("round_robin", 20)
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(Partition):
-    """Rank r gets samples r, r + n, r + 2n, …
+    """Gives rank r the samples r, r + n, r + 2n, …
 
     Source: cyclic distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
     """

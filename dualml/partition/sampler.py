@@ -1,4 +1,4 @@
-"""One rank's lists, epoch by epoch: what the samplers of all frameworks share."""
+"""One rank's positions epoch by epoch, which the samplers of all frameworks share."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dualml.partition.base import Index, Partition, Samples
 
 
 class RankOrder:
-    """Yields the positions that a rule deals to one rank in an epoch, the first one until
+    """Iterates over the positions that a rule assigns to one rank in an epoch: epoch 0 until
     `set_epoch` chooses another.
 
     Args:
         rule: the partition.
         samples: how many samples the dataset has, or their labels, integers (N,); some rules need
             labels.
-        ranks: how many ranks share them.
-        rank: which one this is, 0 ≤ rank < ranks.
+        ranks: number of ranks that share them.
+        rank: number of this rank, 0 ≤ rank < ranks.
         seed: the same on all ranks.
 
     Raises:
-        UserError: there is no such rank. What else cannot be meant, the first use of an epoch says.
+        UserError: there is no such rank. Other invalid arguments are reported when an epoch is
+            first used.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class RankOrder:
         self.epoch = epoch
 
     def order(self) -> Index:
-        """Positions of this rank in the epoch, int64; dealt when first asked for, then kept.
+        """Return the positions of this rank in the epoch, int64; computed once per epoch.
 
         Raises:
-            UserError: see `Partition.deal`.
+            UserError: see `Partition.partition`.
         """
         if self._dealt is None or self._dealt[0] != self.epoch:
             parts = self.rule.deal(self.samples, self.ranks, self.seed, self.epoch)

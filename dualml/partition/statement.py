@@ -1,4 +1,4 @@
-"""What a deal is: coverage, overlap, sizes, labels, skew, and its fingerprint."""
+"""Statistics of a partition: coverage, overlap, sizes, labels, skew and fingerprint."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dualml.partition.base import Index, Partition, Samples, count
 
 @dataclass(frozen=True)
 class Statement:
-    """Facts about one deal, counted, not assumed.
+    """Statistics of one partition, counted from the lists.
 
     Attributes:
-        samples: N, how many there were to deal.
-        sizes: of each rank's list.
-        missed: samples that nobody has.
-        repeated: entries of a rank's list that it has already, over all ranks.
-        shared: samples that several ranks have.
-        sha256: of the lists, `fingerprint`.
-        histogram: ranks × labels, entries of each rank's list; None without labels.
-        labels: the label of each column.
+        samples: number N of samples to partition.
+        sizes: number of positions in each rank's list.
+        missed: number of samples that no rank has.
+        repeated: number of entries that a rank's list repeats, over all ranks.
+        shared: number of samples that several ranks have.
+        sha256: SHA-256 of the lists, `fingerprint`.
+        histogram: ranks × labels, entries of each rank's list per label; None without labels.
+        labels: label of each column.
         emd: for each rank, the earth mover's distance between its labels and all samples': half the
-            sum of |p_r(y) - p(y)|, what moves when any two labels are one apart; 0 is alike, 1 is
-            nothing in common. None for a rank without samples. (Zhao et al. 2018, "Federated
-            Learning with Non-IID Data", §3.2, give twice that.)
-        js: for each rank, the Jensen-Shannon divergence between the same two, in bits: 0 … 1.
-            (Lin 1991, "Divergence Measures Based on the Shannon Entropy".)
+            sum of |p_r(y) - p(y)|, which is the mass that moves when any two labels are at distance
+            one; 0 means equal distributions, 1 disjoint ones. None for a rank without samples.
+            (Zhao et al. 2018, "Federated Learning with Non-IID Data", §3.2, give twice that.)
+        js: for each rank, the Jensen-Shannon divergence between the same two, in bits: 0 … 1. (Lin
+            1991, "Divergence Measures Based on the Shannon Entropy".)
     """
 
     samples: int
@@ -48,12 +48,12 @@ class Statement:
 
     @property
     def disjoint(self) -> bool:
-        """No sample was dealt twice."""
+        """Whether no sample was assigned twice."""
         return not self.repeated and not self.shared
 
     @property
     def covering(self) -> bool:
-        """Every sample was dealt."""
+        """Whether every sample was assigned."""
         return not self.missed
 
     @property
@@ -62,17 +62,17 @@ class Statement:
         return [rank for rank, size in enumerate(self.sizes) if not size]
 
     def describe(self) -> dict[str, Any]:
-        """As JSON holds it, without what is not known."""
+        """Return the statistics as JSON values, without those that are None."""
         facts = {k: v for k, v in asdict(self).items() if v is not None}
         return {**facts, "disjoint": self.disjoint, "covering": self.covering}
 
 
 def state(parts: Sequence[Index], samples: Samples) -> Statement:
-    """Count what was dealt.
+    """Compute the statistics of a partition.
 
     Args:
-        parts: the positions of each rank, as `Partition.deal` gives them.
-        samples: labels (N,), or how many there are.
+        parts: positions of each rank, as `Partition.partition` returns them.
+        samples: labels (N,), or the number of samples.
 
     Raises:
         UserError: a list holds a number that is no sample.
@@ -109,14 +109,14 @@ def state(parts: Sequence[Index], samples: Samples) -> Statement:
 
 
 def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statement:
-    """The statement, held against what the rule promises.
+    """Compute the statistics of a partition and check them against the rule's guarantees.
 
     Args:
-        rule: that dealt.
-        parts, samples: as `state` takes them, labels (N,) or how many there are.
+        rule: rule that made the partition.
+        parts, samples: as for `partition_stats`; labels (N,) or the number of samples.
 
     Raises:
-        UserError: a promise is broken; with the numbers.
+        UserError: a guarantee is violated; the message has the numbers.
     """
     dealt, promised = state(parts, samples), rule.promise(samples, len(parts))
     if promised.disjoint and not dealt.disjoint:
@@ -132,7 +132,8 @@ def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statemen
 
 
 def fingerprint(parts: Sequence[Index]) -> str:
-    """SHA-256 of the lists: number of ranks, and each one's length and little-endian int64."""
+    """Return the SHA-256 of the lists: the number of ranks, then each list's length and
+    little-endian int64 entries."""
     digest = hashlib.sha256(f"{len(parts)}\n".encode())
     for part in parts:
         digest.update(f"{len(part)}\n".encode())
@@ -141,13 +142,14 @@ def fingerprint(parts: Sequence[Index]) -> str:
 
 
 def earth_mover(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
-    """½ Σ |p(y) - q(y)|, see `Statement.emd`; None where there is nothing to move."""
+    """Return ½ Σ |p(y) - q(y)|, see `PartitionStats.emd`; None for a rank without samples."""
     total = counts.sum()
     return float(np.abs(counts / total - whole).sum() / 2) if total else None
 
 
 def jensen_shannon(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
-    """H((p + q) / 2) - (H(p) + H(q)) / 2 in bits, see `Statement.js`."""
+    """Return H((p + q) / 2) - (H(p) + H(q)) / 2 in bits, see `PartitionStats.js`; None for a rank
+    without samples."""
     total = counts.sum()
     if not total:
         return None

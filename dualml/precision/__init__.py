@@ -1,21 +1,24 @@
-"""Mixed precision, one rule for all backends: what is computed in a lower type, and what is not.
+"""Mixed precision, one rule for all backends: the types of every layer's input, output and
+gradient.
 
-Master weights and the optimizer's state are float32. A layer of products (`Way.PRODUCT`: linear,
-convolution, attention, LSTM) casts its input and its weights to the type, multiplies, and gives the
-type out; inside, its kernel may hold more. Norms, the mean over positions, embeddings and the loss
-take and give float32 (`Way.SINGLE`). Where two values meet (`Way.PROMOTE`: merge, position, bias)
-the wider type comes out. All else keeps the type that it gets (`Way.SAME`). A gradient has the type
-of the value that it belongs to: those of weights come back through the cast as float32, and are
-added up over chunks and ranks there.
+Master weights and the optimizer state are float32. A layer of products (`DtypePolicy.PRODUCT`:
+linear, convolution, attention, LSTM) casts its input and its weights to the type, multiplies, and
+returns the type; inside, its kernel may use higher precision. Norms, the mean over positions,
+embeddings and the loss take and return float32 (`DtypePolicy.SINGLE`). Where two values meet
+(`DtypePolicy.PROMOTE`: merge, position, bias) the result has the wider type. All other layers keep
+the type of their input (`DtypePolicy.SAME`). A gradient has the type of the value that it belongs
+to: those of weights return through the cast as float32, and are accumulated over chunks and ranks
+in float32.
 
-Ranks that share a model pass values on in their type. Terms of a sum, which ranks have computed of
-a split layer, are each of the type, are added up in float32, and the sum is rounded to the type.
+Ranks that share a model send values in their type. Where ranks compute the terms of a sum for a
+split layer, each term is of the low-precision type, the terms are added in float32, and the sum is
+rounded to the type.
 
 The loss may be scaled before the backward pass (`Scaler`), so that small gradients do not become 0
 in float16.
 
-Source: Micikevicius et al. 2018, "Mixed Precision Training", sec. 3; which layers do what is
-PyTorch's choice for autocast, but for norms, which autocast on a CPU leaves as they come.
+Source: Micikevicius et al. 2018, "Mixed Precision Training", sec. 3; the choice of layers is
+PyTorch's for autocast, except for norms, which autocast on a CPU leaves in the type of their input.
 """
 
 from dualml.precision.rule import Held as Held

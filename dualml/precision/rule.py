@@ -1,4 +1,4 @@
-"""Which values around the layers of a model are held in the lower type."""
+"""Propagation of low precision through a model: the types of the values around each layer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dualml.model.base import Layer, Way
 from dualml.model.layers import Branch, Merge, Swap
 from dualml.model.spec import parameters
 
-#: Of the values that the layers of a model hand on, the top last: which are of the lower type.
+#: For each value on the stack between layers, the top last: whether it is in low precision.
 Stack = tuple[bool, ...]
 
 
 class Held(NamedTuple):
-    """Around one layer: whether a value is of the lower type, else of float32.
+    """Precision of the values around one layer: True for the low-precision type, False for float32.
 
     Attributes:
-        before: what comes to the layer; one of `Way.PRODUCT` casts it then.
-        after: what it gives out.
-        branch: of `Merge`, the value that was kept.
+        before: the layer's input, as it arrives; a layer of `DtypePolicy.PRODUCT` then casts it.
+        after: the layer's output.
+        branch: for a `Merge`, the value that was kept.
     """
 
     before: bool
@@ -28,16 +28,16 @@ class Held(NamedTuple):
 
 
 def holding(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> list[Held]:
-    """For each of some consecutive layers.
+    """Return the precision around each of some consecutive layers.
 
     Args:
-        before: which values on the stack before them are of the lower type, the top last; a whole
+        before: which values on the stack before them are in low precision, the top last; a whole
             model takes samples, which are float32 or tokens.
 
     Example:
         >>> from dualml.model import model
-        >>> [(name, *held) for (name, _), held in
-        ...  zip(model("softmax").layers, holding(model("softmax").layers))]
+        >>> layers = model("softmax").layers
+        >>> [(name, *held) for (name, _), held in zip(layers, holding(layers))]
         [('flatten', False, False, False), ('fc', False, True, False)]
     """
     around, stack = [], before
@@ -50,7 +50,7 @@ def holding(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> li
 
 
 def through(layer: Layer, stack: Stack) -> Stack:
-    """Which values on the stack after a layer are of the lower type, from those before it."""
+    """Return which values on the stack after a layer are in low precision, from those before it."""
     *kept, top = stack
     if isinstance(layer, Branch):
         return (*stack, top)
@@ -62,11 +62,11 @@ def through(layer: Layer, stack: Stack) -> Stack:
 
 
 def cast_parameters(layers: Sequence[tuple[str, Layer]]) -> list[str]:
-    """Canonical names of the weights that are cast to the lower type."""
+    """Return the canonical names of the weights that are cast to the low-precision type."""
     return list(parameters([item for item in layers if item[1].way is Way.PRODUCT]))
 
 
 def held_lower(layers: Sequence[tuple[str, Layer]]) -> list[str]:
-    """Names of the layers that give the lower type out."""
+    """Return the names of the layers whose output is of the low-precision type."""
     around = zip(layers, holding(layers), strict=True)
     return [name for (name, _), held in around if held.after]

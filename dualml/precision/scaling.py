@@ -1,8 +1,8 @@
-"""The scale of the loss: after which update it changes, and which updates are skipped.
+"""Loss scaling: when the scale changes, and which updates are skipped.
 
-Every backend asks a `Scaler` before each update, with whether all gradients are finite, and makes
-the update or leaves weights, state and the optimizer's own count of updates as they are. The
-schedule of learning rates and the feed of samples go on either way. All ranks see the same summed
+Before each update every backend asks a `Scaler`, telling it whether all gradients are finite. Then
+it applies the update, or leaves weights, state and the optimizer's own update count unchanged. The
+learning-rate schedule and the order of samples advance either way. All ranks see the same summed
 gradient, and so decide alike.
 """
 
@@ -18,17 +18,18 @@ from dualml.errors import TrialError
 
 START = 2.0**16
 BACKOFF, GROWTH, INTERVAL = 0.5, 2.0, 2000
-#: So many skipped updates one after the other have divided the scale by 2²⁵: what still overflows
-#: then is no matter of the scale.
+#: Skipped updates in a row that end a trial: they have divided the scale by 2²⁵, so that the scale
+#: cannot be the reason for what still overflows.
 HOPELESS = 25
-#: Where it is kept among the optimizer's state.
+#: Key of the scaler's part in the optimizer state.
 SLOT = "loss_scale"
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def hopeless(scale: float, remedy: str) -> TrialError:
-    """What ends a trial after `HOPELESS` skipped updates in a row, the last with this scale."""
+    """Return the error that ends a trial after `HOPELESS` skipped updates in a row, the last with
+    this scale."""
     return TrialError(
         f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the last "
         f"with the loss times {scale:g}; {remedy}"
@@ -36,16 +37,16 @@ def hopeless(scale: float, remedy: str) -> TrialError:
 
 
 class Scaler:
-    """The scale of one training, as torch.amp.GradScaler changes it.
+    """The loss scale of one training, adjusted as torch.amp.GradScaler does.
 
     Args:
-        fixed: the scale for good; None: it is halved after an update that had to be skipped, and
-            doubled after `INTERVAL` good ones in a row, from `START`.
+        fixed: constant scale; None: start from `START`, halve after a skipped update, double after
+            `INTERVAL` applied ones in a row.
 
     Attributes:
-        scale: what the loss of the next update is multiplied with.
-        good, lost: updates made, or skipped, in a row up to now.
-        skipped: updates skipped so far.
+        scale: factor of the next update's loss.
+        good, lost: number of updates applied, or skipped, in a row up to now.
+        skipped: number of updates skipped so far.
 
     Source: Micikevicius et al. 2018, "Mixed Precision Training", sec. 3.2.
 
@@ -60,7 +61,7 @@ class Scaler:
         self.good, self.lost, self.skipped = 0, 0, 0
 
     def accepts(self, finite: bool) -> bool:
-        """Whether the update is made; from then on the scale is that of the next.
+        """Return whether the update is applied, and set the scale of the next one.
 
         Raises:
             TrialError: `HOPELESS` updates in a row have been skipped.
@@ -80,20 +81,21 @@ class Scaler:
         return False
 
     def load(self, state: Mapping[str, Arrays]) -> None:
-        """What `state` returned, beside whatever else; without it, from the start."""
+        """Restore the scaler from an optimizer state that includes its `state`; without it, from
+        the initial values."""
         own = {key: float(value) for key, value in state.get(SLOT, {}).items()}
         self.scale = own.get("scale", Scaler(self.fixed).scale)
         self.good, self.lost = int(own.get("good", 0)), int(own.get("lost", 0))
         self.skipped = int(own.get("skipped", 0))
 
     def state(self) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """As a part of the optimizer's state."""
+        """Return the scaler's part of the optimizer state."""
         names = ("scale", "good", "lost", "skipped")
         return {SLOT: {name: np.array(getattr(self, name), np.float64) for name in names}}
 
     def used(self, gradients: Arrays) -> dict[str, NDArray[Any]]:
-        """What the next update makes of these gradients of the scaled loss: they are unscaled, or
-        zeros where it is skipped."""
+        """Return the gradients that the next update uses, from those of the scaled loss: unscaled,
+        or zeros if the update is skipped."""
         if not all(np.isfinite(g).all() for g in gradients.values()):
             return {name: np.zeros_like(g) for name, g in gradients.items()}
         return {name: g * g.dtype.type(1 / self.scale) for name, g in gradients.items()}

@@ -1,4 +1,4 @@
-"""A precision as users ask for it."""
+"""The precision settings of a training."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ LossScale = float | Literal["dynamic"] | None
 
 @dataclass(frozen=True)
 class Precision:
-    """The type of the products, and how the loss is scaled: ``dynamic``, by a number, or not.
+    """Type of the matrix products, and how the loss is scaled: ``dynamic``, by a constant, or not
+    at all.
 
     Raises:
-        UserError: a scale of float32, or one that is not above 0.
+        UserError: a loss scale with float32, or one that is not above 0.
     """
 
     type: str = "fp32"
@@ -39,7 +40,7 @@ class Precision:
         return self.type != "fp32"
 
     def scaler(self) -> Scaler | None:
-        """A new one; None where nothing is scaled."""
+        """Return a new loss scaler; None where the loss is not scaled."""
         if self.loss_scale is None:
             return None
         return Scaler(None if self.loss_scale == "dynamic" else self.loss_scale)

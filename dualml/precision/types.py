@@ -1,4 +1,4 @@
-"""The lower types as NumPy knows or does not know them: rounding, units in the last place."""
+"""Low-precision types in NumPy: rounding, and units in the last place."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: The largest relative error of one rounding to nearest: 2⁻ᵖ with p digits of the significand.
+#: Largest relative error of one rounding to nearest: 2⁻ᵖ with p bits of the significand.
 ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
-#: Exponent of the smallest normal number; below it units do not get smaller.
+#: Exponent of the smallest normal number; below it the unit in the last place is constant.
 LEAST_NORMAL = {"fp32": -126, "fp16": -14, "bf16": -126}
 
 
 def rounded(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
-    """To the nearest number of the type, of two the even one, in float64; too large is infinite.
+    """Round to the nearest number of the type, ties to even; return float64, with overflow as
+    infinity.
 
     Example:
         >>> rounded(np.array([1.00390625, 1.01171875, 70000.0]), "bf16").tolist()
@@ -36,7 +37,8 @@ def rounded(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
 
 
 def units(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
-    """The distance of each number to the next larger one of the type: a unit in the last place."""
+    """Return the unit in the last place of each number: its distance to the next larger one of the
+    type."""
     size, least = np.abs(np.asarray(x, np.float64)), LEAST_NORMAL[precision]
     _, exponent = np.frexp(np.maximum(size, 2.0**least))  # |x| = m·2ᵉ with m in [1/2, 1)
     unit: NDArray[np.float64] = np.ldexp(2 * ROUNDOFF[precision], exponent - 1)
@@ -44,5 +46,5 @@ def units(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
 
 
 def fits(x: NDArray[Any], precision: str) -> bool:
-    """Whether every number is one of the type."""
+    """Return whether every number is representable in the type."""
     return bool(np.array_equal(rounded(x, precision), np.asarray(x, np.float64), equal_nan=True))

@@ -1,11 +1,12 @@
-"""The NumPy backend in float64: the referee, and the core's test double."""
+"""The NumPy backend in float64: the reference that frameworks are compared with, and the core's
+test double."""
 
 from dualml.backend import BackendInfo
 from dualml.machine import thread_variables
 
 
 def info() -> BackendInfo:
-    """Entry point of the group ``dualml.backends``."""
+    """Return the backend's description; entry point of the group ``dualml.backends``."""
     return BackendInfo(
         name="numpy",
         framework="numpy",

@@ -1,4 +1,4 @@
-"""The NumPy backend: the same interface as the frameworks', executed in float64 by hand."""
+"""The NumPy backend: the interface of the frameworks' backends, implemented by hand in float64."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIABLES = tuple(machine.thread_variables(1))
 
 
 class NumpyBackend(Backend, Staging, Placing):
-    """See `dualml.backend.Backend`.
+    """Float64 NumPy implementation of `dualml.backend.Backend`.
 
     Raises:
         UserError: a device other than ``auto`` or ``cpu``.
@@ -73,4 +73,4 @@ class NumpyBackend(Backend, Staging, Placing):
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:
-        """NumPy computes at once."""
+        """Do nothing, because NumPy computes synchronously."""

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: the communicator of the referee."""
+"""Communicator of the reference: ranks are threads of one process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ REDUCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.mu
 
 
 class Switchboard:
-    """What the threads share: a queue for every ordered pair, and whether someone gave up."""
+    """State that the threads share: a queue for every ordered pair of ranks, and whether one
+    failed."""
 
     def __init__(self) -> None:
         self.lines: dict[Any, queue.Queue[Any]] = defaultdict(queue.Queue)
         self.lock = threading.Lock()
         self.failed = threading.Event()
-        #: Rank in the world → bytes that it has put into queues; each rank counts its own.
+        #: Rank in the world → bytes that it has put into queues; only that rank writes its entry.
         self.sent: dict[int, int] = defaultdict(int)
 
     def line(self, *key: Any) -> queue.Queue[Any]:
@@ -35,17 +36,19 @@ class Switchboard:
 
 
 def tagged(tag: int) -> tuple[int, ...]:
-    """Name a line by its tag; messages without one share the line of `exchange`."""
+    """Return the part of a queue's key that names a tag; messages without a tag share the queue of
+    `exchange`."""
     return (tag,) if tag else ()
 
 
 class ThreadCommunicator(Communicator):
-    """NumPy arrays between threads. Everything is composed of messages, in the order of ranks.
+    """Communicator of NumPy arrays between threads. Collectives are composed of messages and reduce
+    in the order of ranks.
 
     Args:
-        place: of this rank.
-        switchboard: what the threads share.
-        ranks: of the group, in the world; all when omitted.
+        place: context of this rank.
+        switchboard: state that the threads share.
+        ranks: the group's ranks in the world; all when omitted.
     """
 
     backend: ClassVar[str] = "numpy"
@@ -85,7 +88,7 @@ class ThreadCommunicator(Communicator):
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
         function: Any = REDUCTIONS[op]
-        with np.errstate(invalid="ignore"):  # of infinities: told by whoever looks for them
+        with np.errstate(invalid="ignore"):  # infinities are reported by whoever checks for them
             return function(a, b, out=a if isinstance(a, np.ndarray) else None)
 
     def scale(self, x: Any, factor: float) -> Any:
@@ -97,18 +100,18 @@ class ThreadCommunicator(Communicator):
     def write(self, x: Any, start: int, value: Any, then: str) -> Any:
         place = x[start : start + len(value)]
         if then == "add":
-            with np.errstate(over="ignore", invalid="ignore"):  # told by whoever asked for it
+            with np.errstate(over="ignore", invalid="ignore"):  # reported by the caller
                 place += value
         else:
             place[...] = value
         return x
 
     def sent(self) -> int | None:
-        """Count what was put into queues."""
+        """Return the bytes that this rank has put into queues."""
         return self.switchboard.sent[self.ranks[self.rank]]
 
     def synchronize(self) -> None:
-        """NumPy computes at once."""
+        """Do nothing, because NumPy computes synchronously."""
 
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
         me = self.ranks[self.rank]
@@ -142,11 +145,11 @@ class ThreadCommunicator(Communicator):
         return Work(wait, lambda: self._ready(keys) is not None, source=lambda: found[0])
 
     def _ready(self, keys: Iterable[Any]) -> Any:
-        """The first of these lines that has a message; None of none."""
+        """Return the first of these queue keys that has a message, or None."""
         return next((key for key in keys if not self.switchboard.line(*key).empty()), None)
 
     def _wait_for(self, find: Callable[[], Any], whom: str) -> Any:
-        """What ``find`` returns, once that is not None."""
+        """Poll ``find`` until its result is not None, and return it."""
         waited, pause = 0.0, POLL_S / 50
         while (found := find()) is None:
             if self.switchboard.failed.is_set():
@@ -181,7 +184,7 @@ class ThreadCommunicator(Communicator):
         return got
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
-        """The barrier, through rank 0."""
+        """Execute the barrier, the only native collective, through rank 0."""
         me, others = self.ranks[self.rank], [r for r in range(self.size) if r != 0]
         if self.rank == 0:
             for r in others:
@@ -199,16 +202,16 @@ class ThreadCommunicator(Communicator):
 def run_threads(
     size: int, work: Callable[[Communicator], Any], timeout: float = 60.0, check: bool = False
 ) -> list[Any]:
-    """Call ``work(communicator)`` on every rank, each in a thread; the results by rank.
+    """Call ``work(communicator)`` on every rank, each in a thread; return the results by rank.
 
     Args:
-        size: how many ranks.
-        work: what each does.
+        size: number of ranks.
+        work: function that each rank runs.
         timeout: seconds that a rank waits for another.
-        check: compare the signature of every collective, see `Place`.
+        check: whether the signature of every collective is compared, see `RankContext`.
 
     Raises:
-        what the first rank that failed raised; the others are waited for.
+        Exception: what the first rank that failed raised, after all ranks have ended.
     """
     board, switchboard = MemoryBoard(), Switchboard()
     results: list[Any] = [None] * size
@@ -218,7 +221,7 @@ def run_threads(
         place = Place(rank, size, board, timeout=timeout, check=check)
         try:
             results[rank] = work(ThreadCommunicator(place, switchboard))
-        except BaseException as error:  # told to the caller below
+        except BaseException as error:  # raised in the caller below
             errors.append((rank, error))
             switchboard.failed.set()
 

@@ -1,4 +1,4 @@
-"""See `dualml.backend.conformance`."""
+"""The reference's ``conformance`` module; see `dualml.backend.conformance`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dualml.backend.conformance import Mode
 from dualml.errors import Unsupported
 from dualml.optim import Rule
 
-#: The rules are what the optimizers of others are compared with.
+#: Empty: the optimizer specifications are what other backends' optimizers are compared with.
 MODES: dict[str, Mode] = {}
 COMPILES = False
 

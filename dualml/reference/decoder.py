@@ -1,6 +1,6 @@
-"""Forward and backward of the layers of decoders, in float64 NumPy; see `layers`.
+"""Forward and backward passes of decoder layers in float64 NumPy; see `layers`.
 
-Shapes: B batch, T positions, G groups of R heads, K entries of a head.
+Shapes: B batch, T positions, G groups of R heads, K entries per head.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def rms_forward(layer: RMSNorm, x: Array, params: Params) -> tuple[Array, Any]:
 
 
 def rms_backward(layer: RMSNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    """The size depends on x, too: its projection is taken out of the flow."""
+    """Return the gradients of RMSNorm. Its scale depends on x, too, so the projection of the
+    gradient on the normalised values is subtracted."""
     normal, scale = cache
     flow = dy * params["weight"]
     along = (flow * normal).mean(axis=-1, keepdims=True)
@@ -42,7 +43,8 @@ def swiglu_backward(layer: SwiGLU, dy: Array, cache: Any, params: Params) -> tup
 
 
 def grouped_forward(layer: GroupedAttention, x: Array, params: Params) -> tuple[Array, Any]:
-    """The heads of a group see the same keys: their queries are one long sequence."""
+    """Compute grouped attention: the heads of a group see the same keys, so that their queries form
+    one long sequence."""
     b, length, _ = x.shape
     r, shape = layer.each, (b, layer.kv_heads, -1, layer.width)
     parts = x.reshape(b, length, layer.kv_heads, r + 2, layer.width).transpose(0, 2, 3, 1, 4)
@@ -61,7 +63,8 @@ def grouped_forward(layer: GroupedAttention, x: Array, params: Params) -> tuple[
 def grouped_backward(
     layer: GroupedAttention, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """A key and a value have the gradients of all heads of their group."""
+    """Return the gradients of grouped attention; a key and a value sum the gradients of all heads
+    of their group."""
     q, k, v, weights = cache
     b, length, _ = dy.shape
     r, groups, width = layer.each, layer.kv_heads, layer.width
@@ -79,10 +82,12 @@ def grouped_backward(
 def turned(
     layer: GroupedAttention, x: Array, *, back: bool = False, places: Any = slice(None)
 ) -> Array:
-    """(…, T, K) with the pairs of entries turned by the angles of their positions, or ``back``.
+    """Apply the rotary position embedding to (…, T, K): rotate pairs of entries by the angles of
+    their positions, or back.
 
     Args:
-        places: of the positions, where not all are there.
+        inverse: whether to rotate by the negative angles.
+        positions: the positions of the T entries, where some are missing.
     """
     cos, sin = (angles[places] for angles in turns(layer))
     sin = -sin if back else sin

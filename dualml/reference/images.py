@@ -1,8 +1,8 @@
-"""Forward and backward of the layers that read images, in float64 NumPy; see `layers`.
+"""Forward and backward passes of image layers in float64 NumPy; see `layers`.
 
 Shapes: B batch, C and O channels, H and W image, K kernel, P pixels of some rows of the output.
-Values are (B, C, H, W) for whoever reads them. In memory the samples stand last: what a kernel sees
-at one of its places is then long runs of neighbours, which are copied and added at full speed.
+Callers see values as (B, C, H, W). In memory the samples come last, so that what a kernel reads at
+one of its places is long runs of adjacent values, which are copied and added at full speed.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from dualml.model.layers import Conv2d, MaxPool2d, strided
 from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
 from dualml.reference.types import LEARNING, Array, Params
 
-#: Numbers in the windows of a strip: 1 MB, what the cache of a core holds.
+#: Numbers in the windows of a strip: 1 MB, which fits the cache of a core.
 WINDOWS = 2**17
-#: Of (B, C, H, W), all but the channels.
+#: Axes of (B, C, H, W) other than the channels.
 AXES = (0, 2, 3)
 
 
 def batch_last(x_BCHW: Array) -> Array:
-    """(C, H, W, B) without gaps; copied only where it is not so already."""
+    """Return the images as contiguous (C, H, W, B); copied only where they are not so already."""
     return np.ascontiguousarray(np.moveaxis(x_BCHW, 0, -1))
 
 
 def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """First and last row (exclusive) of the output for an image of this shape, few at a time."""
+    """Yield first and last row (exclusive) of strips of a few output rows each, for an image of
+    this shape."""
     channels, *size, b = shape_CHWB
     height, width = strided((size[0], size[1]), layer.kernel, layer.stride, 0)
     step = max(1, WINDOWS // (channels * layer.kernel**2 * width * b))
@@ -39,7 +40,8 @@ def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, in
 
 
 def windows(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
-    """What each place of the kernel sees for these rows of the output: (CKK, PB)."""
+    """Return what each place of the kernel reads for these rows of the output, as a matrix (CKK,
+    PB)."""
     k, s = layer.kernel, layer.stride
     width = (x_CHWB.shape[2] - k) // s + 1
     size = (s * (last - first - 1) + 1, s * (width - 1) + 1)
@@ -50,7 +52,7 @@ def windows(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
 
 
 def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
-    """Every window becomes a column of a matrix; the convolution is a matrix product."""
+    """Compute the convolution as a matrix product in which every window is a column."""
     side, k = (layer.padding, layer.padding), layer.kernel
     padded = np.pad(np.moveaxis(x_BCHW, 0, -1), ((0, 0), side, side, (0, 0)))
     _, height, width, b = padded.shape
@@ -65,7 +67,7 @@ def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, A
 
 
 def conv_gradients(layer: Conv2d, dy_BOHW: Array, padded: Array) -> Params:
-    """Of the parameters."""
+    """Return the gradients of the convolution's parameters."""
     dy = batch_last(dy_BOHW)
     weight = np.zeros((layer.outputs, layer.inputs * layer.kernel**2))
     for first, last in strips(layer, padded.shape):
@@ -78,7 +80,8 @@ def conv_gradients(layer: Conv2d, dy_BOHW: Array, padded: Array) -> Params:
 def conv_backward(
     layer: Conv2d, dy_BOHW: Array, padded: Array, params: Params
 ) -> tuple[Array, Params]:
-    """Each pixel of the output spreads over its window, one place of the kernel at a time."""
+    """Return the convolution's gradients; each output pixel is spread over its window, one place of
+    the kernel at a time."""
     channels, height, width, _ = padded.shape
     k, s, p = layer.kernel, layer.stride, layer.padding
     dy, weight = batch_last(dy_BOHW), params["weight"].reshape(layer.outputs, -1)
@@ -97,7 +100,7 @@ def conv_backward(
 
 
 def cells(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
-    """Views of the first, second, … pixel of every window, row by row."""
+    """Return views of the first, second, … pixel of every window, row by row."""
     k, s = layer.kernel, layer.step
     h, w = (s * (side - 1) + 1 for side in strided((x_CHWB.shape[1], x_CHWB.shape[2]), k, s, 0))
     return [x_CHWB[:, i : i + h : s, j : j + w : s] for i in range(k) for j in range(k)]
@@ -114,11 +117,12 @@ def pool_forward(layer: MaxPool2d, x_BCHW: Array, params: Params) -> tuple[Array
 def pool_backward(
     layer: MaxPool2d, dy_BCHW: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """To the first of equal maxima, as in PyTorch and MindSpore."""
+    """Return the gradient of max pooling, which goes to the first of equal maxima, as in PyTorch
+    and MindSpore."""
     x, y = cache
     dy, dx, waiting = batch_last(dy_BCHW), np.zeros_like(x), np.ones_like(y, bool)
     for value, place in zip(cells(layer, x), cells(layer, dx), strict=True):
-        best = ~(value < y) & waiting  # so written that what is no number passes on, too
+        best = ~(value < y) & waiting  # written so that nan also receives the gradient
         place += dy * best  # a pixel may be the largest of several windows
         waiting ^= best
     _, height, width, _ = dx.shape
@@ -127,8 +131,8 @@ def pool_backward(
 
 
 def norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
-    """Batch normalisation; where ``params`` say LEARNING, by the statistics of the batch, towards
-    which the running ones are moved in their place."""
+    """Compute batch normalisation; if ``params[LEARNING]``, use the statistics of the batch and
+    move the running statistics towards them in place."""
     mean, variance = params["running_mean"], params["running_var"]
     if params[LEARNING]:
         count = x_BCHW.size // layer.channels
@@ -145,7 +149,8 @@ def norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Arr
 def norm_backward(
     layer: BatchNorm2d, dy_BCHW: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Of what training computes: the statistics depend on the batch, too."""
+    """Return the gradients of batch normalisation in training, where the statistics depend on the
+    batch, too."""
     normal, scale = cache
     grads = {"weight": (dy_BCHW * normal).sum(axis=AXES), "bias": dy_BCHW.sum(axis=AXES)}
     count = dy_BCHW.size // layer.channels
@@ -154,7 +159,7 @@ def norm_backward(
 
 
 def channels(x_C: Array) -> Array:
-    """One number per channel against (B, C, H, W)."""
+    """Reshape one number per channel (C,) to broadcast against (B, C, H, W)."""
     return x_C[:, None, None]
 
 

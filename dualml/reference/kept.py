@@ -1,5 +1,5 @@
-"""What the referee's tape holds of each layer, as `dualml.model.kept` counts it: what every layer
-gives, and what its backward pass needs besides. Numbers are float64."""
+"""Bytes that the reference's tape holds of each layer, for `dualml.model.saved_activations`: every
+layer's output, and what its backward pass needs besides. Numbers are float64."""
 
 from __future__ import annotations
 
@@ -36,23 +36,25 @@ WIDTH = 8
 
 
 def padded(layer: Conv2d, before: Shape, after: Shape) -> int:
-    """The image with its border."""
+    """Return the bytes of a convolution's padded input."""
     channels, height, width = before
     return WIDTH * channels * (height + 2 * layer.padding) * (width + 2 * layer.padding)
 
 
 def gates(layer: LSTM, before: Shape, after: Shape) -> int:
-    """i, f, g, o, tanh c and h of every step, c of all but the last, and both zero states."""
+    """Return the bytes of an LSTM's i, f, g, o, tanh c and h of every step, c of all but the last,
+    and both zero states."""
     return WIDTH * layer.hidden * (7 * after[0] + 1)
 
 
 def gated(layer: GRU, before: Shape, after: Shape) -> int:
-    """r, z, n, what r multiplies, and h of every step, and the state of zeros."""
+    """Return the bytes of a GRU's r, z, n, the term that r multiplies and h of every step, and the
+    zero state."""
     return WIDTH * layer.hidden * (5 * after[0] + 1)
 
 
 def hidden(layer: RNN, before: Shape, after: Shape) -> int:
-    """h of every step, and the state of zeros."""
+    """Return the bytes of an RNN's h of every step, and of the zero state."""
     return WIDTH * layer.hidden * (after[0] + 1)
 
 
@@ -61,7 +63,8 @@ def softmax(layer: Attention, before: Shape, after: Shape) -> int:
 
 
 def turned(layer: GroupedAttention, before: Shape, after: Shape) -> int:
-    """The softmax, and queries and keys where they were turned, or put side by side."""
+    """Return the bytes of the softmax, and of queries and keys where they are rotated or copied
+    next to one another."""
     queries = layer.length * layer.heads * layer.width
     keys = layer.length * layer.kv_heads * layer.width if layer.base else 0
     copied = queries + keys if layer.base else queries if layer.each > 1 else 0
@@ -80,12 +83,12 @@ KEPT: Mapping[type[Layer], Keeps] = {
     Tanh: Keeps(given=True),
     GELU: Keeps(taken=True, given=True, own=lambda layer, before, after: WIDTH * math.prod(after)),
     Flatten: Keeps(given=True, view=True),
-    # The row of every token, and whether it has one.
+    # Row of every token, and whether the token has a row.
     Embedding: Keeps(given=True, own=lambda layer, before, after: 9 * math.prod(before)),
     LSTM: Keeps(taken=True, given=True, own=gates),
     GRU: Keeps(taken=True, given=True, own=gated),
     RNN: Keeps(taken=True, given=True, own=hidden),
-    # What is normal, and one over the deviation of every position.
+    # Normalised values, and one over the deviation of every position.
     LayerNorm: Keeps(
         given=True,
         own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
@@ -95,7 +98,7 @@ KEPT: Mapping[type[Layer], Keeps] = {
         given=True,
         own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
     ),
-    # σ(g); g and u are halves of what was taken.
+    # σ(g); g and u are halves of the saved input.
     SwiGLU: Keeps(
         taken=True, given=True, own=lambda layer, before, after: WIDTH * math.prod(after)
     ),

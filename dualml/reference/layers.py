@@ -1,9 +1,9 @@
-"""Forward and backward of every layer in float64 NumPy; of images in `images`, of sequences in
-`sequence` and `recurrent`, of decoders in `decoder`, of branches and dropout in `model`.
+"""Forward and backward passes of every layer in float64 NumPy: of images in `images`, of sequences
+in `sequence` and `recurrent`, of decoders in `decoder`, of branches and dropout in `model`.
 
-Each layer is a pair of pure functions found by the type of its spec:
-``forward(layer, x, params) -> (y, cache)``, ``backward(layer, dy, cache, params) -> (dx, grads)``.
-Where dx is dear and can be left out, there is ``gradients(layer, dy, cache) -> grads``, too.
+Each layer is a pair of pure functions, looked up by the type of its specification: ``forward(layer,
+x, params) -> (y, cache)``, ``backward(layer, dy, cache, params) -> (dx, grads)``. Where dx is
+expensive and can be left out, there is also ``gradients(layer, dy, cache) -> grads``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def tanh_backward(layer: Tanh, dy: Array, y: Array, params: Params) -> tuple[Arr
 
 
 def gelu_forward(layer: GELU, x: Array, params: Params) -> tuple[Array, Any]:
-    from scipy.special import erf  # a third of a second that other models need not wait for
+    from scipy.special import erf  # imported here: it takes a third of a second
 
     phi = (1 + erf(x / np.sqrt(2))) / 2
     return x * phi, (x, phi)
@@ -175,5 +175,5 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     GlobalAvgPool2d: (images.average_forward, images.average_backward),
 }
 
-#: Of the parameters alone: for a layer whose input nobody differentiates by.
+#: Gradients of the parameters only, for a layer whose input needs no gradient.
 GRADIENTS: dict[type[Layer], Gradients] = {Linear: linear_gradients, Conv2d: conv_gradients}

@@ -1,6 +1,6 @@
-"""The losses and their gradients with respect to the logits, in float64 NumPy.
+"""Losses and their gradients with respect to the logits, in float64 NumPy.
 
-Logits (B, K) with labels (B,), or (B, T, K) with (B, T): every position counts as a sample.
+Logits are (B, K) with labels (B,), or (B, T, K) with (B, T): every position counts as a sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Loss = Callable[[Array, Labels], tuple[float, Array]]
 
 
 def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
-    """Mean of −log softmax(logits)[label] in nat, and its gradient."""
+    """Return the mean of −log softmax(logits)[label] in nats, and its gradient."""
     flat, at = rows(logits), (np.arange(labels.size), labels.ravel())
     shifted = flat - flat.max(axis=1, keepdims=True)
     gradient = np.exp(shifted)
@@ -30,7 +30,7 @@ def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
 
 
 def mse(logits: Array, labels: Labels) -> tuple[float, Array]:
-    """Mean over all entries of (logits − one-hot)², and its gradient."""
+    """Return the mean over all entries of (logits − one-hot)², and its gradient."""
     error = logits.copy()
     rows(error)[np.arange(labels.size), labels.ravel()] -= 1
     return float((error * error).mean()), 2 * error / error.size

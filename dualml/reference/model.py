@@ -1,4 +1,5 @@
-"""Layer specs executed by NumPy in float64: forward, and backward by hand."""
+"""The reference's model: layer specifications executed by NumPy in float64, with a backward pass
+written by hand."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ Rounding = Callable[[NDArray[Any]], Array]
 
 
 class Entry(NamedTuple):
-    """What a layer left on the tape: its output is the top of the stack after it.
+    """Record that a layer leaves on the tape.
 
     Attributes:
-        lower: how a value is rounded to the lower type, where there is one.
-        held: which values around the layer are of that type.
+        output: top of the stack after the layer.
+        cache: what its backward pass needs.
+        lower: rounds a value to the low-precision type; None in full precision.
+        held: which values around the layer are in low precision.
     """
 
     name: str
@@ -42,11 +45,11 @@ class Entry(NamedTuple):
 
 
 class Again(NamedTuple):
-    """What layers that are computed again leave on the tape: what went into them.
+    """Record that recomputed layers leave on the tape: their inputs.
 
     Attributes:
-        values, masks, here, lower, before: as `forward` took them.
-        gives: how many values they gave.
+        values, masks, here, lower, before: as `forward` takes them.
+        output_count: number of stack values that they return.
     """
 
     layers: Sequence[tuple[str, Layer]]
@@ -58,7 +61,7 @@ class Again(NamedTuple):
     gives: int
 
     def tape(self, params: Params) -> Tape:
-        """The tape that they would have left."""
+        """Recompute the layers and return the tape that they would have left."""
         layers, values = self.layers, self.values
         return forward(layers, params, values, self.masks, self.here, self.lower, self.before)[1]
 
@@ -77,19 +80,18 @@ def forward(
     again: Sequence[Stretch] = (),
     learning: bool = False,
 ) -> tuple[Values, Tape]:
-    """The stack after any consecutive layers of a model, and the tape for `backward`.
+    """Return the stack after some consecutive layers of a model, and the tape for `backward`.
 
     Args:
-        params: canonical name → array, of parameters and buffers; others than those of these layers
-            may be among them.
-        values: the stack before them, the top last; each (B, …).
-        masks: of the Dropout layers and, among them, the states that stateful layers begin with, in
-            order; without them Dropout is the identity, and states are zeros.
-        here: which positions hold a token, (B, T), for layers that are `padded`.
-        lower: rounds to the type of `dualml.precision`.
-        before: which of ``values`` are of that type.
-        again: all of the layers, where some are computed again.
-        learning: whether batch normalisation takes the batch's statistics, and moves the running
+        params: canonical name → array, of parameters and buffers; other layers' may be included.
+        values: the stack before the layers, the top last; each (B, …).
+        masks: masks of the Dropout layers and, among them, initial states of stateful layers, in
+            layer order; without them Dropout is the identity, and states are zeros.
+        here: mask of the positions that hold a token, (B, T), for layers that need it.
+        lower: rounds to the type of `dualml.precision`; None in full precision.
+        before: which of ``values`` are in low precision.
+        spans: all layers as spans, if some are recomputed; else empty.
+        learning: whether batch normalisation uses the batch's statistics, and moves the running
             ones in ``params``.
     """
     if again:
@@ -141,7 +143,7 @@ def in_stretches(
     before: Stack,
     again: Sequence[Stretch],
 ) -> tuple[Values, Tape]:
-    """`forward`, with a tape that holds of some stretches what goes into them alone."""
+    """Run `forward` span by span; recomputed spans leave only their inputs on the tape."""
     stack, whole = tuple(values), Tape()
     for some in again:
         own, below = layers[some.layers], stack[: -some.takes]
@@ -157,8 +159,9 @@ def in_stretches(
 
 
 def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Values, Params]:
-    """From the loss's gradients with respect to the stack after the layers of `forward`: those
-    with respect to the stack before them, and canonical name → gradient of every parameter."""
+    """Backpropagate the loss's gradients with respect to the stack after the layers of `forward`.
+    Return those with respect to the stack before them, and canonical name → gradient of every
+    parameter."""
     *kept, flow = gradients
     gradients_of: Params = {}
     for entry in reversed(tape):
@@ -191,8 +194,8 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
 
 
 def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> Params:
-    """Of `backward` the gradients of the parameters: what flows out of the first layer that has
-    some, and through those before it, is not computed."""
+    """Return only the parameters' gradients of `backward`: the gradient that would flow out of the
+    first layer with parameters, and through the layers before it, is not computed."""
     at = next((i for i, entry in enumerate(tape) if weighted(entry)), len(tape))
     if at == len(tape):
         return {}
@@ -214,19 +217,20 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
 
 
 def ended(tape: Tape) -> Params:
-    """Stateful layer → the state after its last position, (B, S, H)."""
+    """Return stateful layer → its state after the last position, (B, S, H)."""
     entries = [entry for entry in tape if isinstance(entry, Entry) and carries(entry.layer)]
     return {entry.name: np.stack(entry.cache[-1], axis=1) for entry in entries}
 
 
 def gather(total: Params, more: Params) -> None:
-    """Add gradients to others; a parameter may be of several layers."""
+    """Add the gradients ``more`` to ``total`` in place; a parameter may belong to several
+    layers."""
     for name, gradient in more.items():
         total[name] = total[name] + gradient if name in total else gradient
 
 
 def weighted(entry: Entry | Again) -> bool:
-    """Whether there are parameters."""
+    """Return whether a tape entry's layers have parameters."""
     layers = [layer for _, layer in entry.layers] if isinstance(entry, Again) else [entry.layer]
     return any(layer.parameters() for layer in layers)
 
@@ -234,38 +238,40 @@ def weighted(entry: Entry | Again) -> bool:
 def rounding(
     precision: Precision,
 ) -> tuple[Rounding | None, Callable[[], AbstractContextManager[Any]]]:
-    """How a value is rounded to the lower type, None where there is none; and what the computation
-    stands in: what overflows in a lower type is seen in the loss, or in the gradients by a
-    `Scaler`."""
+    """Return the function that rounds a value to the low-precision type (None in full precision),
+    and a context manager for the computation. It silences overflow in low precision, which shows in
+    the loss, or is detected in the gradients by a `Scaler`."""
     lower = partial(rounded_to, precision=precision.type)
     quiet: Literal["ignore", "warn"] = "ignore" if precision.lower else "warn"
     return lower if precision.lower else None, partial(np.errstate, over=quiet, invalid=quiet)
 
 
 def own(name: str, layer: Layer, params: Params) -> Params:
-    """What a layer computes with, by the last part of its name."""
+    """Return the parameters of a layer, by the last part of their names."""
     return {leaf: params[full] for leaf, full in canonical(name, layer).items()}
 
 
 def add(total: Params, name: str, layer: Layer, grads: Params) -> None:
-    """A layer's gradients to those by canonical name; a parameter may be of several layers."""
+    """Add a layer's gradients to ``total`` under their canonical names; a parameter may belong to
+    several layers."""
     for leaf, full in canonical(name, layer).items():
         total[full] = total[full] + grads[leaf] if full in total else grads[leaf]
 
 
 def present(spec: ModelSpec, x: NDArray[Any]) -> Any:
-    """Which positions of tokens (B, T) hold one; None where no layer asks."""
+    """Return the mask of positions of tokens (B, T) that hold a token; None where no layer needs
+    it."""
     return x != PADDING if spec.padded else None
 
 
 class Model:
-    """The referee's model.
+    """The reference's model, with float64 parameters.
 
     Args:
         spec: layers in sequence.
-        weights: canonical name → array of any float type; kept as float64.
+        weights: canonical name → array of any float type; stored as float64.
         precision: values are rounded to its type where `dualml.precision` says so.
-        recompute: the layers that are computed again (`dualml.model.recompute`).
+        recompute: groups of layers that are recomputed (`dualml.model.recompute`).
     """
 
     def __init__(
@@ -278,12 +284,12 @@ class Model:
         self.spec, self.again = spec, stretches(spec.layers, recompute)
         self.weights: Params = copies({name: weights[name] for name in spec.parameters()})
         self.buffers: Params = copies({name: weights[name] for name in spec.buffers})
-        #: What stateful layers ended the last batch with.
+        #: Final states of stateful layers after the last batch.
         self.ended: Params = {}
         self.lower, self.overflowing = rounding(precision)
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Samples as the first layer takes them."""
+        """Convert samples to the type that the first layer takes."""
         return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
 
     def forward(
@@ -293,12 +299,12 @@ class Model:
         again: Sequence[Stretch] = (),
         learning: bool = False,
     ) -> tuple[Array, Tape]:
-        """Logits, and the tape that they leave.
+        """Return the logits, and the tape that their computation leaves.
 
         Args:
-            masks: of the Dropout layers, in order; without them Dropout is the identity.
-            again: all of the layers, where some are computed again.
-            learning: whether running statistics move.
+            masks: masks of the Dropout layers, in order; without them Dropout is the identity.
+            spans: all layers as spans, if some are recomputed; else empty.
+            learning: whether running statistics are updated.
         """
         x, layers = self.inputs(x), self.spec.layers
         given = (x,), masks, present(self.spec, x), self.lower
@@ -315,8 +321,8 @@ class Model:
         masks: Sequence[NDArray[Any]] = (),
         scale: float = 1.0,
     ) -> tuple[float, Params]:
-        """Mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and the
-        gradient of every parameter, of ``scale`` times the loss."""
+        """Return the mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and
+        the gradient of ``scale`` times the loss for every parameter."""
         logits, tape = self.forward(x, masks, self.again, learning=True)
         self.ended = ended(tape)
         with self.overflowing():

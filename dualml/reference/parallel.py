@@ -1,4 +1,4 @@
-"""A training of the referee whose batches ranks can share: its update taken apart in buckets."""
+"""A training of the reference with capabilities for data parallel ranks: gradients in buckets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dualml.reference.training import NumpyTraining
 
 
 class NumpyPieces:
-    """See `dualml.backend.ability.Pieces`."""
+    """Float64 NumPy implementation of `dualml.backend.capability.GradientBuckets`."""
 
     def __init__(self, training: NumpyTraining, layout: Layout) -> None:
         self.training, self.layout = training, layout
@@ -51,7 +51,8 @@ class NumpyPieces:
 
 
 class NumpyOverlap(NumpyPieces):
-    """See `dualml.backend.ability.Summing`; one after the other, so that no time is saved."""
+    """Implementation of `dualml.backend.capability.ReducingBuckets` without overlap: the buckets
+    are reduced after the whole gradient, so that no time is saved."""
 
     detail = "no overlap: all_reduce of each bucket when all are there"
 
@@ -64,7 +65,7 @@ class NumpyOverlap(NumpyPieces):
 
 
 class NumpyParallel(NumpyTraining, Divisible, Overlapping):
-    """See `dualml.backend.ability`."""
+    """The reference's training with the capabilities `GradientAccess` and `CommOverlap`."""
 
     lacks: ClassVar = {
         NativeParallel: "the NumPy reference has no data parallel training of its own",

@@ -1,8 +1,8 @@
-"""Forward and backward of recurrent layers, in float64 NumPy; see `layers`.
+"""Forward and backward passes of recurrent layers in float64 NumPy; see `layers`.
 
-Shapes: B batch, T positions, I inputs, H hidden, S vectors of a state. The state that a sequence
-begins with stands beside the parameters as `STATE`, (B, S, H); without it it is zeros. No gradient
-flows into it. What is kept ends with the state after the last position.
+Shapes: B batch, T positions, I inputs, H hidden, S vectors of a state. The initial state of a
+sequence is passed along with the parameters as `STATE`, (B, S, H); without it it is zero. No
+gradient flows into it. The cache ends with the state after the last position.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dualml.reference.types import STATE, Array, Params, rows
 
 
 def begin(layer: Recurrent, batch: int, params: Params) -> Array:
-    """The state before the first position, (S, B, H)."""
+    """Return the state before the first position, (S, B, H)."""
     if STATE in params:
         return np.ascontiguousarray(params[STATE].swapaxes(0, 1))
     return np.zeros((layer.states, batch, layer.hidden))
 
 
 def gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array) -> Params:
-    """Of the parameters, from those of the sums that the gates are made of: of W_ih·x + b_ih and of
-    W_hh·h + b_hh, (B, T, gates·H) each."""
+    """Return the parameters' gradients, from those of W_ih·x + b_ih and of W_hh·h + b_hh, (B, T,
+    gates·H) each."""
     flat, over = rows(d_in), rows(d_hidden)
     return {
         "weight_ih_l0": flat.T @ rows(x),
@@ -53,7 +53,7 @@ def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]
 
 
 def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    """Backpropagation through time.
+    """Return the LSTM's gradients by backpropagation through time.
 
     Source: Werbos 1990, "Backpropagation through time: what it does and how to do it".
     """
@@ -141,6 +141,6 @@ def rnn_backward(layer: RNN, dy_BTH: Array, cache: Any, params: Params) -> tuple
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e⁻ˣ), written so that nothing overflows."""
+    """Return 1 / (1 + e⁻ˣ), in a form that cannot overflow."""
     y: Array = (1 + np.tanh(x / 2)) / 2
     return y

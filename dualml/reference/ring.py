@@ -1,6 +1,7 @@
-"""Attention to keys and values block by block, in float64 NumPy; see `dualml.split.ring`.
+"""Attention to keys and values block by block in float64 NumPy; see `dualml.split.ring`.
 
-Shapes: B batch, T positions of the queries and S of a block, G groups of R heads, K entries.
+Shapes: B batch, T positions of the queries and S of a block, G groups of R heads, K entries per
+head.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dualml.reference.types import Array
 
 
 class NumpyBlockAttention:
-    """See `dualml.backend.stage.BlockAttention`."""
+    """Float64 NumPy implementation of `dualml.backend.stage.BlockAttention`."""
 
     def __init__(self, layer: GroupedAttention, places: Array) -> None:
         self.layer, self.places = layer, places
 
     def split(self, x: Array) -> tuple[Array, Array]:
-        """B G R T K, and 2 B G T K."""
+        """Return queries (B, G, R, T, K), and keys and values (2, B, G, T, K)."""
         layer, (b, length, _) = self.layer, x.shape
         parts = x.reshape(b, length, layer.kv_heads, layer.each + 2, layer.width)
         parts = parts.transpose(0, 2, 3, 1, 4)
@@ -30,7 +31,7 @@ class NumpyBlockAttention:
         return parts[:, :, : layer.each], kv
 
     def turned(self, x: Array, *, back: bool = False) -> Array:
-        """Queries and keys by the angles of these positions."""
+        """Rotate queries and keys by the angles of this rank's positions, or back."""
         return turned(self.layer, x, back=back, places=self.places)
 
     def attend(
@@ -52,7 +53,8 @@ class NumpyBlockAttention:
         return whole, sums_so_far
 
     def scores(self, q: Array, kv: Array, block: Block) -> tuple[slice, Array, Array, Array]:
-        """Which queries see the block, their scores (B G R T S), keys and values (B G 1 S K)."""
+        """Return the slice of queries that see the block, their scores (B, G, R, T, S), and keys
+        and values (B, G, 1, S, K)."""
         queries, keys = seen(block, q.shape[-2])
         k, v = kv[:, :, :, None, keys]
         scores = q[..., queries, :] @ k.swapaxes(-1, -2) / np.sqrt(self.layer.width)
@@ -72,7 +74,8 @@ class NumpyBlockAttention:
     def back(
         self, q: Array, kv: Array, block: Block, flow: Array, y: Array, lse: Array
     ) -> tuple[Array, Array]:
-        """A key and a value have the gradients of all heads of their group."""
+        """Return the gradients that a block contributes; a key and a value sum the gradients of all
+        heads of their group."""
         queries, scores, k, v = self.scores(q, kv, block)
         flow, own, y = (one[..., queries, :] for one in (flow, q, y))
         weights = np.exp(scores - lse[..., queries, None])

@@ -1,6 +1,6 @@
-"""Forward and backward of the layers that read sequences, in float64 NumPy; see `layers`.
+"""Forward and backward passes of sequence layers in float64 NumPy; see `layers`.
 
-Shapes: B batch, T positions, I inputs, H hidden, D features; N heads, K entries of a head.
+Shapes: B batch, T positions, I inputs, H hidden, D features; N heads, K entries per head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def embedding_forward(layer: Embedding, tokens: Any, params: Params) -> tuple[Ar
 def embedding_backward(
     layer: Embedding, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Tokens have no gradient: zeros in their place."""
+    """Return the gradient of the table; tokens have no gradient, so dx is zero."""
     row, here = cache
     weight = np.zeros_like(params["weight"])
     np.add.at(weight, row[here], dy[here])
@@ -67,7 +67,8 @@ def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, 
 def mean_backward(
     layer: MeanPool, dy_BD: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """What is kept is the shape, or each position's share of the mean."""
+    """Return the gradient of the mean over positions; the cache is the input's shape, or each
+    position's share of the mean."""
     if not layer.masked:
         return np.broadcast_to(dy_BD[:, None] / cache[1], cache), {}
     return dy_BD[:, None] * cache, {}
@@ -104,20 +105,20 @@ def attention_backward(
     d_heads = dy.reshape(b, length, layer.heads, -1).transpose(0, 2, 1, 3)  # B N T K
     d_weights = d_heads @ v.swapaxes(2, 3)
     d_scores = before_softmax(weights, d_weights)
-    d_scores /= np.sqrt(q.shape[-1])  # where it is masked, the weight is zero, and so is this
+    d_scores /= np.sqrt(q.shape[-1])  # zero where masked, because the weight is zero there
     parts = (d_scores @ k, d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ d_heads)
     return np.stack(parts).transpose(1, 3, 0, 2, 4).reshape(b, length, 3 * width), {}
 
 
 def softmax(scores: Array) -> Array:
-    """Along the last axis."""
+    """Return the softmax along the last axis."""
     weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
 
 def before_softmax(weights: Array, flow: Array) -> Array:
-    """Through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
+    """Backpropagate through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
     slope: Array = weights * (flow - (weights * flow).sum(axis=-1, keepdims=True))
     return slope
 
@@ -130,7 +131,8 @@ def norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Array, Any
 
 
 def norm_backward(layer: LayerNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    """The mean and the variance depend on x, too: both projections are taken out of the flow.
+    """Return the gradients of layer normalisation. Mean and variance depend on x, too, so both
+    projections of the gradient are subtracted.
 
     Source: Ioffe and Szegedy 2015, "Batch Normalization", sec. 3, along the other axis.
     """

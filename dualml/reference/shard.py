@@ -1,4 +1,5 @@
-"""A part of a model in flat vectors, and the rule of its optimizer over slices of them."""
+"""Sharding in the reference: a part of a model in flat vectors, and its optimizer over slices of
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from dualml.reference.types import Params
 
 
 class NumpyShard:
-    """See `dualml.backend.shard.Shard`."""
+    """Float64 NumPy implementation of `dualml.backend.shard.OptimizerShard`."""
 
     def __init__(
         self, recipe: Recipe, weights: Sequence[Array], state: Places | None = None
@@ -41,7 +42,7 @@ class NumpyShard:
         self._settle(state)
 
     def _settle(self, state: State) -> None:
-        """In its place, which others may know."""
+        """Write the new state in place, because other objects hold views of these vectors."""
         for slot, named in self._state.items():
             for name, vector in named.items():
                 vector[...] = state[slot][name]
@@ -58,13 +59,14 @@ class NumpyShard:
 
 
 class NumpyShardable(Shardable):
-    """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
+    """Float64 NumPy implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with
+    these attributes."""
 
     own: Params
     sums: Params
     kept: dict[tuple[int, int], object]
     _state: State
-    #: Whether gradients are rounded where they are added up.
+    #: Whether gradients are rounded to low precision as they are accumulated.
     rounds = False
 
     def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Array], list[Array]]:
@@ -90,7 +92,8 @@ class NumpyShardable(Shardable):
 
 
 def laid(arrays: Params, how: Vectors) -> list[Array]:
-    """Put each array where it belongs in new vectors."""
+    """Replace each array by a view into new zero-filled vectors of this layout; return the
+    vectors."""
     shapes = {name: a.shape for name, a in arrays.items()}
     memory = [np.zeros(size) for size in how.memory]
     vectors = []

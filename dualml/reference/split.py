@@ -1,4 +1,5 @@
-"""Segments of a split model in float64 NumPy: forward and backward of parts, by hand."""
+"""Segments of a split model in float64 NumPy: forward and backward passes of parts, written by
+hand."""
 
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ Values = tuple[Array, ...]
 class NumpyStage(
     Weighable, MixedStage, NumpyShardable, Recomputing, Attending, Regathering, Carrying
 ):
-    """See `dualml.backend.stage.Stage`.
+    """Float64 NumPy implementation of `dualml.backend.stage.Stage`.
 
     Args:
-        segments: the layers of this rank, stage by stage.
-        first: whether segment 0 takes the samples.
+        segments: layers of this rank, stage by stage.
+        first: whether segment 0 receives the samples.
     """
 
     def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
@@ -139,7 +140,7 @@ class NumpyStage(
         self._put(segment, micro, x if self.round is None else self.round(x))
 
     def _put(self, segment: int, micro: int, x: Array | None) -> None:
-        """In place of what the segment's first layer, a `Linear`, took."""
+        """Replace the saved input of the segment's first layer, a `Linear`."""
         tape = self.kept[segment, micro]
         entry: Any = tape[0]
         if isinstance(entry, Entry):
@@ -213,7 +214,7 @@ class NumpyStage(
             self.own, gradients, self._state, made, self.recipe.rate(step)
         )
 
-    # --- a lower precision ------------------------------------------------------------------------
+    # --- low precision ----------------------------------------------------------------------------
 
     @property
     def how(self) -> How:
@@ -244,7 +245,7 @@ class NumpyStage(
 
 
 class NumpyPlacedStage(NumpyStage, PlacedStage):
-    """All stages of a model on logical devices: what goes from one to another is copied."""
+    """All stages of a model on logical devices: values that pass between devices are copied."""
 
     transfers_by = "numpy.ndarray.copy"
 

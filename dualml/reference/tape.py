@@ -1,4 +1,4 @@
-"""The memory behind arrays, each piece once, whatever holds them."""
+"""Bytes of the memory behind arrays, each piece of memory counted once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from dualml.reference.types import Array
 
 
 def taped(held: Any, but: Iterable[Array] = ()) -> int:
-    """Bytes of all arrays inside nested containers; of views the memory behind them.
+    """Return the bytes of all arrays inside nested containers; a view counts with the array that
+    owns its memory.
 
     Args:
-        but: arrays whose memory does not count.
+        exclude: arrays whose memory does not count.
     """
     others = {id(whole(a)) for a in but}
     wholes = {id(w): w for w in map(whole, arrays(held))}
@@ -22,17 +23,17 @@ def taped(held: Any, but: Iterable[Array] = ()) -> int:
 
 
 def nbytes(held: Any) -> int:
-    """Bytes of all arrays inside nested containers, as they are."""
+    """Return the bytes of all arrays inside nested containers, views counted as they are."""
     return sum(a.nbytes for a in arrays(held))
 
 
 def whole(a: Array) -> Array:
-    """The array whose memory this one looks at."""
+    """Return the array that owns the memory of ``a``."""
     return a.base if isinstance(a.base, np.ndarray) else a
 
 
 def arrays(value: Any) -> list[Array]:
-    """All arrays inside nested containers."""
+    """Return all arrays inside nested containers."""
     if isinstance(value, np.ndarray):
         return [value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A trial's model, optimizer and data in float64 NumPy: the step and the looks at it."""
+"""The reference's training: a trial's model, optimizer and data in float64 NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dualml.reference.types import copies
 
 
 class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
-    """See `dualml.backend.Training`."""
+    """Float64 NumPy implementation of `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
@@ -39,7 +39,7 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         self.scaler, self.hidden = recipe.precision.scaler(), recipe.hidden(np.float64)
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
-        #: Samples of the last gradient, and the states they ended with.
+        #: Samples of the last gradient, and their final states.
         self.ended = list[tuple[Array, Params]]()
 
     @property
@@ -47,8 +47,9 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         return How("composed", f"float64, rounded to {self.recipe.precision.type}")
 
     def gradient(self, batch: Array, factor: float = 1.0) -> tuple[float, Params]:
-        """Mean loss and mean gradient of the batch, in chunks. Of a scaled loss the shares of the
-        chunks, and ``factor``, are parts of the scale, which decides what overflows."""
+        """Return the mean loss and mean gradient of the batch, accumulated over chunks. With loss
+        scaling the chunks' shares and ``factor`` are part of the scale, which decides what
+        overflows."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean, states = 0.0, self.ended
         states.clear()
@@ -66,7 +67,7 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         return mean, total
 
     def drawn(self, part: Array) -> tuple[Array, ...]:
-        """What layers take beside their input in the next update."""
+        """Return the layers' extra inputs in the next update: dropout masks and initial states."""
         spec, seed = self.model.spec, self.recipe.seed
         return tuple(beside(spec, seed, self.now + 1, part, self.hidden).values())
 
@@ -89,7 +90,8 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         self.now = step
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """A gradient is made whole, in the type of the weights."""
+        """Count the bytes held; the gradient is one array per parameter, of the parameter's
+        type."""
         weights = nbytes(self.model.weights)
         activations = None
         if batch is not None:

@@ -1,4 +1,4 @@
-"""What the referee computes with."""
+"""Array types and parameter keys of the reference."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
-#: Beside the parameters of a `padded` layer: which positions hold a token, (B, T).
+#: Extra key in a layer's parameters: mask of the positions that hold a token, (B, T).
 HERE = "here"
-#: Beside those of a recurrent layer: the state that the samples begin with, (B, S, H).
+#: Extra key in a recurrent layer's parameters: initial states of the samples, (B, S, H).
 STATE = "state"
-#: Beside the parameters and buffers of a layer with running statistics: whether it is trained.
+#: Extra key in a layer with running statistics: whether it is in training mode.
 LEARNING = "learning"
 
 
 def copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Of arrays of any float type."""
+    """Return float64 copies of arrays of any float type."""
     return {name: np.array(a, np.float64) for name, a in arrays.items()}
 
 
 def rows(x: Array) -> Array:
-    """(…, K) as a matrix (N, K)."""
+    """Reshape (…, K) to a matrix (N, K)."""
     return x.reshape(-1, x.shape[-1])
