@@ -1,8 +1,8 @@
 """Optional features of a training or a backend, and how the core asks for them.
 
-An ability is declared by naming it as a base class and asked for with `Able.ability`, which returns
-the object as that class or raises `Unsupported` with the reason. Nothing is recognised by the
-methods it happens to have.
+A class declares a capability by naming it as a base class. The core asks with
+`SupportsCapabilities.require_capability`, which returns the object as that class or raises
+`Unsupported` with the reason. Nothing is recognised by the methods that an object happens to have.
 """
 
 from __future__ import annotations
@@ -301,10 +301,11 @@ class Placing(Ability):
         """Build all stages of a model, each on its device.
 
         Args:
-            segments: one of each stage.
-            recipe: of the whole model; the weights come with `Stage.load`.
-            devices: of each segment, by the names of `dualml.backend.devices`.
-            comm: of the processes that each have the whole model.
+            segments: one for each stage.
+            recipe: specification of the whole model's training; the weights are passed to
+                `Stage.load`.
+            devices: device of each segment, by the names of `dualml.backend.devices`.
+            comm: communicator of the processes that each hold the whole model.
 
         Raises:
             Unsupported: a device that does not exist, or that this framework cannot use here.
@@ -379,8 +380,8 @@ class Summing(Pieces, Protocol):
     detail: str
 
     def settle(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """What `gradient` returned, once it is the sum over all ranks of their gradients, each
-        times its own factor."""
+        """Wait until the tensors that `gradient` returned hold the sum over all ranks, each rank's
+        gradient times its own factor, and return them."""
 
 
 class RemoteCalls(Ability):

@@ -1,4 +1,4 @@
-"""Results where people look: each target is a file of this room that registers itself."""
+"""Export results to other tools: each target is a file of this package that registers itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Exported", "export"]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         where: the folder, or the address of a store elsewhere.
-        files: of the folder, in order.
-        trials: how many were written.
-        unreadable: a line for each file of the run that is damaged; it was left out.
+        files: names of the files in the folder, sorted.
+        trials: number of exported trials.
+        unreadable: a line for each damaged file of the run, which was left out.
     """
 
     target: str
@@ -39,20 +39,20 @@ def export(
     online: bool = False,
     force: bool = False,
 ) -> Exported:
-    """Write the records of run folders as another tool reads them.
+    """Write the records of run folders in the format of another tool.
 
     Args:
-        folders: several are taken together if they were made from one plan.
+        folders: run folders; several are taken together if they were made from one plan.
         to: csv, parquet, tensorboard, mlflow, wandb or trace.
-        out: a folder that is absent or empty; ``export/TARGET`` in the first run folder when
-            omitted, which is replaced.
-        lang: of the texts, ``en`` or ``zh``.
-        online: let wandb talk to its service.
-        force: also where a plan was changed after it was made.
+        out: a folder that is absent or empty; when omitted ``export/TARGET`` in the first run
+            folder, which is replaced.
+        lang: language of the texts, ``en`` or ``zh``.
+        online: let wandb contact its service.
+        force: accept plans that were changed after they were made.
 
     Raises:
-        UserError: no run folder, an unknown target, a library that is missing, an ``out`` that is
-            not empty, or nothing there that the target takes.
+        UserError: no run folder, an unknown target, a missing library, an ``out`` that is not
+            empty, or no records that the target exports.
     """
     from dualml.store.load import load
     from dualml.words import Words

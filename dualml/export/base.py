@@ -1,4 +1,4 @@
-"""What every target is given: the run, and where to write."""
+"""The input of an export target: the run, and where to write."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from dualml.store.run import Run, Trial
     from dualml.words import Words
 
-#: In a run folder: what was written for other tools.
+#: Folder for exported files in a run folder.
 EXPORT = "export"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of a target.
+    """The request that an export target receives.
 
     Attributes:
         run: one run, or several of one plan taken together.
-        to: the target's name.
-        words: the language of texts.
-        out: the folder that was asked for, if any was.
-        online: whether a service may be talked to.
+        to: name of the target.
+        words: messages in the language of texts.
+        out: the requested folder, None for the default.
+        online: whether a service may be contacted.
     """
 
     run: Run
@@ -41,15 +41,15 @@ class Job:
 
     @property
     def trials(self) -> list[Trial]:
-        """Those whose records can be read."""
+        """The trials whose records can be read."""
         return [trial for trial in self.run.trials if trial.status != "unreadable"]
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
-        """An empty folder, absolute; it is gone again where writing fails.
+        """Yield an empty folder, absolute; it is removed again if writing fails.
 
         Raises:
-            UserError: the one that was asked for is there, and not empty.
+            UserError: the requested folder exists and is not empty.
         """
         if self.out is None:
             place = self.run.folders[0] / EXPORT / self.to
@@ -67,16 +67,17 @@ class Job:
             raise
 
 
-#: Writes the run, and says where: a folder, or the address of a store.
+#: A function that writes the run and returns where: a folder, or the address of a store.
 Target = Callable[[Job], str]
 TARGETS: Registry[Target] = Registry("export target", "dualml.export")
 
 
 def needs(library: str, what: str) -> None:
-    """Raises `UserError` with the remedy where ``library`` is not installed.
+    """Raise `UserError` with the remedy if ``library`` is not installed.
 
     Args:
-        what: the target, whose extra has the library.
+        library: name of the import package.
+        what: the target; the extra of this name installs the library.
     """
     if find_spec(library) is None:
         raise UserError(f"{what} needs {library}: pip install 'dualml[{what}]'")

@@ -1,4 +1,5 @@
-"""CSV: a file for each table, as RFC 4180 has it; numbers come back equal when they are read."""
+"""CSV: one file per table, by RFC 4180; numbers are written so that reading returns the same
+values."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dualml.export.base import TARGETS, Job
 
 @TARGETS.register("csv", 10)
 def write(job: Job) -> str:
-    """``records.csv``, ``trials.csv``, and where there are any ``verdicts.csv``,
-    ``collectives.csv``; what has no value is empty."""
+    """Write ``records.csv``, ``trials.csv`` and, if there are any, ``verdicts.csv`` and
+    ``collectives.csv``; missing values are empty."""
     from dualml.export.tables import tables
 
     with job.folder() as out:

@@ -1,4 +1,4 @@
-"""TensorBoard's files of a run that is at work: they grow with the records of its rank 0."""
+"""TensorBoard files of a running run: they grow with the records of its rank 0."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from dualml.store.growing import Growing
 from dualml.store.manifest import Key, TrialRecord
 from dualml.words import Words
 
-#: In a run folder.
+#: Folder of the event files in a run folder.
 TENSORBOARD = "tensorboard"
-#: Seconds between two looks at the records.
+#: Seconds between two updates.
 EVERY_S = 1.0
 Listener = Callable[[TrialRecord, dict[str, Any]], None]
 
 
 class Live:
-    """``listen`` of `dualml.session.trials.run_trials`: hands on what it hears, and looks at the
-    records meanwhile. Between two looks no file is open, so that a run may end at any time."""
+    """A listener (``listen``) of `dualml.session.trials.run_trials` that passes events on and
+    copies new records to TensorBoard. No file stays open between two updates, so that a run may end
+    at any time."""
 
     def __init__(self, folder: RunFolder, listen: Listener) -> None:
         self.folder, self.listen = folder, listen
@@ -35,12 +36,12 @@ class Live:
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
         self.listen(trial, event)
         ended = event.get("phase") == "end"
-        # Before its first loss a trial that goes on may still cut off old records.
+        # Before its first loss, a resumed trial may still truncate old records.
         if ended or ("loss" in event and time.monotonic() - self.last >= EVERY_S):
             self.look(trial)
 
     def look(self, trial: TrialRecord) -> None:
-        """Write what the trial has recorded since the last look."""
+        """Write the records that were added since the last update."""
         place = self.folder.trial_folder(trial.key)
         records, written = self._seen.get(trial.key, (Growing(place), None))
         while records.look():
@@ -54,8 +55,8 @@ class Live:
         self.last = time.monotonic()
 
     def finish(self, words: Words) -> None:
-        """What is known at the end of the run: the other ranks' records, results, verdicts; and
-        whole files of trials that had ended before."""
+        """Write the final results: other ranks' records, results, verdicts, and complete files of
+        trials that had already ended."""
         from dualml.store.load import load
 
         run = load([self.folder.path])

@@ -1,4 +1,4 @@
-"""A trial as trackers of experiments log it: a name, settings, curves, results, verdicts."""
+"""A trial as experiment trackers log it: a name, settings, curves, results, verdicts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ Scalar = str | int | float | bool
 
 
 def name_of(trial: Trial | TrialRecord) -> str:
+    """Return the name of a trial, ``ARM/BACKEND/seedN``."""
     return f"{trial.arm}/{trial.backend}/seed{trial.seed}"
 
 
 def settings_of(run: Run, trial: Trial) -> dict[str, Scalar]:
-    """What the trial was asked to do: dotted key of the experiment file → value."""
+    """Return the settings of a trial: dotted key of the experiment file → value."""
     first = {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
     shared = {key: run.experiment.get(key) for key in ("model", "loss")}
     data = {"data": (run.meta.get("data") or {}).get("name")}
@@ -40,13 +41,13 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Sc
 
 
 def results_of(trial: Trial) -> dict[str, float]:
-    """Its numbers at the end, of those that there are."""
+    """Return the final metrics of a trial, those that exist."""
     named = {key: getattr(trial, key) for key in (*RESULTS, "wall_s", "peak_memory_mb")}
     return {key: float(value) for key, value in named.items() if value is not None}
 
 
 def curves_of(folder: Path, ranks: int) -> dict[str, Curve]:
-    """Metric → its curve, of all ranks: of a rank other than 0 as ``METRIC/rankR``."""
+    """Return metric → curve for all ranks; of ranks other than 0 as ``METRIC/rankR``."""
     curves = read_records(folder)
     for rank in range(1, ranks):
         own = read_records(folder, rank)
@@ -55,8 +56,8 @@ def curves_of(folder: Path, ranks: int) -> dict[str, Curve]:
 
 
 def seconds_of(curve: Curve, curves: Mapping[str, Curve]) -> Array:
-    """(records,) seconds of training at each record: its own or, where it has none, those of the
-    last evaluation before it; 0 before the first."""
+    """Return the training seconds at each record, shape (records,): its own or, if it has none,
+    those of the last evaluation before it; 0 before the first."""
     known = [(c.step, c.seconds, np.isfinite(c.seconds)) for c in curves.values()]
     steps = np.concatenate([step[there] for step, _, there in known])
     order = np.argsort(steps, kind="stable")
@@ -69,13 +70,13 @@ def seconds_of(curve: Curve, curves: Mapping[str, Curve]) -> Array:
 def points(
     curve: Curve, curves: Mapping[str, Curve], first: int = 0
 ) -> Iterator[tuple[int, float, float]]:
-    """Update, value and seconds of training of each record from the ``first`` on."""
+    """Yield update, value and training seconds of each record from ``first`` on."""
     columns = (curve.step.astype(int), curve.value, seconds_of(curve, curves))
     yield from zip(*(column[first:].tolist() for column in columns), strict=True)
 
 
 def began(meta: Mapping[str, Any]) -> float:
-    """Seconds since 1970 when the run was made; where it does not say, 0."""
+    """Return the creation time of the run in seconds since 1970, 0 if unknown."""
     try:
         return datetime.datetime.fromisoformat(str(meta.get("created"))).timestamp()
     except ValueError:
@@ -83,7 +84,7 @@ def began(meta: Mapping[str, Any]) -> float:
 
 
 def compared(run: Run, trial: Trial) -> list[Comparison]:
-    """The comparisons that the trial is part of."""
+    """Return the comparisons that the trial is part of."""
     return [
         c for c in table.compared(run)
         if (c.arm, c.seed) == (trial.arm, trial.seed) and trial.backend in (c.a, c.b)
@@ -91,12 +92,12 @@ def compared(run: Run, trial: Trial) -> list[Comparison]:
 
 
 def verdict_of(run: Run, trial: Trial) -> str | None:
-    """The worst of them, in the words of ``parity.json``."""
+    """Return the trial's worst verdict, as named in ``parity.json``; None without one."""
     return table.worst(c.verdict for c in compared(run, trial))
 
 
 def verdicts_of(run: Run, trial: Trial, words: Words) -> list[str]:
-    """A line for each: who was compared, the verdict, and why."""
+    """Return a line per comparison: who was compared, the verdict, and why."""
     lines = []
     for c in compared(run, trial):
         pair = (c.arm, c.against) if isinstance(c, Serial) else (c.a, c.b)

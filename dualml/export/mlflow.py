@@ -1,4 +1,4 @@
-"""MLflow: a run for the experiment, and in it one for each trial."""
+"""MLflow: a run for the experiment, with one nested run per trial."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from dualml.store.report import report_path
 from dualml.store.run import Run, Trial
 
 VARIABLE = "MLFLOW_TRACKING_URI"
-#: That MLflow takes at once, and letters of a setting.
+#: Metrics and settings that MLflow accepts per batch, and characters of a setting.
 METRICS, SETTINGS, LONGEST = 1000, 100, 6000
 STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
 
 
 @TARGETS.register("mlflow", 40)
 def write(job: Job) -> str:
-    """Settings, metrics with their updates, tags, and the report as an artifact; into a database
-    and a folder of artifacts, or to whom MLFLOW_TRACKING_URI names."""
+    """Log settings, metrics by update, tags, and the report as an artifact: to the tracking server
+    of MLFLOW_TRACKING_URI, or to a local database and artifact folder."""
     needs("mlflow", "mlflow")
     if uri := os.environ.get(VARIABLE):
         if job.out is not None:
@@ -47,27 +47,29 @@ def write(job: Job) -> str:
 
 
 def shown(text: str) -> str:
-    """With every address without the name and the password in it.
+    """Return a text whose URLs have no user name and password.
 
-    >>> shown("postgresql://me:secret@db/runs")
+    >>> hide_credentials("postgresql://me:secret@db/runs")
     'postgresql://…@db/runs'
     """
     return re.sub(r"(?<=://)[^/\s]*@", "…@", text)
 
 
 def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
-    """
+    """Log the run of a job to a store.
+
     Args:
-        uri: of the store.
+        job: the export job.
+        uri: address of the store.
         artifacts: where a new experiment keeps its files; the store's own place by default.
 
     Raises:
-        UserError: MLflow knows no such store, cannot reach it, or refuses.
+        UserError: MLflow does not support the store, cannot reach it, or refuses.
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs the creation of its tables
     try:
         log_all(job, MlflowClient(uri), artifacts)
     except MlflowException as error:
@@ -75,7 +77,7 @@ def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
 
 
 def log_all(job: Job, client: Any, artifacts: Path | None) -> None:
-    """The run, and inside of it its trials."""
+    """Log the run, and nested in it its trials."""
     run = job.run
     name = str(run.meta.get("name"))
     known = client.get_experiment_by_name(name)
@@ -96,9 +98,15 @@ def log_all(job: Job, client: Any, artifacts: Path | None) -> None:
 def log_trial(
     client: Any, experiment: str, run: Run, trial: Trial, tags: Mapping[str, str], begin: int
 ) -> None:
-    """
+    """Log one trial as a run nested in the experiment's run.
+
     Args:
-        begin: milliseconds since 1970 from which seconds of training are counted.
+        client: the MLflow client.
+        experiment: id of the experiment.
+        run: the run.
+        trial: the trial to log.
+        tags: tags that all trials share.
+        begin: milliseconds since 1970 at which the training seconds begin.
     """
     from mlflow.entities import Metric, Param
 

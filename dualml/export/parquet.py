@@ -1,4 +1,4 @@
-"""Parquet: a file for each table, by pyarrow."""
+"""Parquet: one file per table, by pyarrow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dualml.export.base import TARGETS, Job, needs
 
 @TARGETS.register("parquet", 20)
 def write(job: Job) -> str:
-    """The tables of `dualml.export.csv`, typed; what has no value is null."""
+    """Write the tables of `dualml.export.csv`, typed; missing values are null."""
     needs("pyarrow", "parquet")
     import pyarrow
     from pyarrow.parquet import write_table

@@ -1,4 +1,4 @@
-"""What each rank of a trial did from when to when, from the files that it left."""
+"""Time spans of each rank of a trial, from the files that it recorded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dualml.store.times import TIMES
 STEPS, COMPUTE, COMMUNICATION = THREADS = ("updates", "compute", "communication")
 COMPUTING = ("F", "B", "update")
 Moments = Mapping[str, Array]
-Message = tuple[float, ...]  # update, replica, slice, stage, micro-batch, way
+Message = tuple[float, ...]  # update, replica, slice, stage, micro-batch, direction
 
 
 class Span(NamedTuple):
-    """Something that took time, in seconds of the machine's clock.
+    """An activity that took time, in seconds of the machine's clock.
 
     Attributes:
         thread: one of `THREADS`.
-        sends, receives: the message that goes to another rank, or comes, if one does.
+        sends, receives: the message sent to, or received from, another rank; None without one.
     """
 
     thread: str
@@ -38,14 +38,15 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Rank:
-    """What a rank did; ``clock`` names the machine, whose ranks alone can be compared."""
+    """The spans of one rank. ``clock`` names its machine: only times of one machine can be
+    compared."""
 
     clock: str
     spans: Sequence[Span]
 
 
 def ranks_of(run: Run, trial: Trial) -> list[Rank]:
-    """Rank by rank; empty where not all have recorded something."""
+    """Return the spans rank by rank; empty if any rank recorded nothing."""
     n = trial.world_size
     if trial.timelines:
         places = _places(run, trial)
@@ -54,13 +55,13 @@ def ranks_of(run: Run, trial: Trial) -> list[Rank]:
         spans = [[*_updates(own, run, trial)] for own in TIMES.read_all(trial.folder, n)]
     else:
         return []
-    watched = len(trial.usage) == n  # else all are threads of one process, or nothing is known
+    watched = len(trial.usage) == n  # else ranks are threads, or hosts unknown
     clocks = [usage.host for usage in trial.usage] if watched else [""] * n
     return [Rank(clock, own) for clock, own in zip(clocks, spans, strict=True)]
 
 
 def _places(run: Run, trial: Trial) -> list[tuple[int, int] | None]:
-    """Of each rank its replica and slice, inside of which its messages stay."""
+    """Return the replica and slice of each rank, within which its messages stay."""
     planned = (run.splits.get(trial.arm) or {}).get("ranks")
     if planned is None:
         return [None] * trial.world_size
@@ -68,7 +69,7 @@ def _places(run: Run, trial: Trial) -> list[tuple[int, int] | None]:
 
 
 def _events(columns: Moments, place: tuple[int, int] | None) -> Iterator[Span]:
-    """Of ``rankR.timeline.npz``."""
+    """Yield the spans of ``rankR.timeline.npz``."""
     for step in np.unique(columns["step"]):
         chosen = columns["step"] == step
         begin, end = float(columns["begin"][chosen].min()), float(columns["end"][chosen].max())
@@ -90,7 +91,8 @@ def _events(columns: Moments, place: tuple[int, int] | None) -> Iterator[Span]:
 
 
 def _name(kind: str, stage: float, micro: float, backward: float) -> str:
-    """``F stage 1 micro-batch 0``, ``send B stage 1 micro-batch 0``, ``reduce``."""
+    """Return the name of a span: ``F stage 1 micro-batch 0``, ``send B stage 1 micro-batch 0``,
+    ``reduce``."""
     if stage < 0:
         return "wait until sent" if kind == "send" else kind
     way = "" if kind in ("F", "B") else " B" if backward else " F"
@@ -98,11 +100,12 @@ def _name(kind: str, stage: float, micro: float, backward: float) -> str:
 
 
 def _updates(columns: Moments, run: Run, trial: Trial) -> Iterator[Span]:
-    """Of ``rankR.times.npz``: computing, the aggregation with waiting for others, the update."""
+    """Yield the spans of ``rankR.times.npz``: computing, aggregation with waiting for others, the
+    update."""
     strategy = run.settings[trial.arm].aggregation.strategy
     sent = {} if trial.sent_bytes is None else {"most_bytes_sent_by_a_rank": trial.sent_bytes}
     count = len(columns["begin"])
-    first = 1 + int(trial.updates or count) - count  # a resumed trial has the last ones
+    first = 1 + int(trial.updates or count) - count  # a resumed trial has only its last ones
     rows = zip(*(columns[part].tolist() for part in PARTS), strict=True)
     for number, (begin, arrive, end, done) in enumerate(rows, start=first):
         args = {"update": number}

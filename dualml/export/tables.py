@@ -1,4 +1,4 @@
-"""A run as the tables that are written: those of `dualml.store.table`, and measured collectives."""
+"""A run as exported tables: those of `dualml.store.table`, and measured collectives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ COLLECTIVE = (
 
 
 def tables(job: Job) -> dict[str, Table]:
-    """Name → columns; those without rows are left out. Trials whose records are damaged have rows
-    in ``trials`` alone."""
+    """Return table name → columns, without empty tables. Trials with damaged records appear in
+    ``trials`` only."""
     run = replace(job.run, trials=tuple(job.trials))
     every = {
         "records": records(run),
@@ -30,10 +30,10 @@ def tables(job: Job) -> dict[str, Table]:
 
 
 def collectives(run: Run) -> Table:
-    """A row for each strategy and size that a trial timed, in bytes and seconds.
+    """Return a row per strategy and size that a trial timed, in bytes and seconds.
 
     ``algbw_gb_per_s`` and ``busbw_gb_per_s`` are those of nccl-tests (`dualml.cost.bandwidth`), in
-    10⁹ bytes per second; None for what is no all-reduce.
+    10⁹ bytes per second; None if the collective is no all-reduce.
     """
     table = empty(COLLECTIVE)
     for trial in run.trials:

@@ -1,4 +1,4 @@
-"""TensorBoard: event files, a run of TensorBoard's for each trial, ``ARM/BACKEND/seedN``."""
+"""TensorBoard: event files, one TensorBoard run per trial, ``ARM/BACKEND/seedN``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STRING = 7
 
 @TARGETS.register("tensorboard", 30)
 def write(job: Job) -> str:
-    """Every metric with its updates, the trial's settings, and as text the experiment, the trial
-    and its verdicts."""
+    """Write every metric by update, the trial's settings, and as text the experiment, the trial and
+    its verdicts."""
     needs("tensorboard", "tensorboard")
     with job.folder() as out:
         for trial in job.trials:
@@ -40,10 +40,15 @@ def write(job: Job) -> str:
 def write_trial(
     run: Run, trial: Trial, out: Path, words: Words, written: Counter[str] | None = None
 ) -> None:
-    """All events of a trial.
+    """Write all events of a trial.
 
     Args:
-        written: of each metric as many records are in the file already; it is gone on with.
+        run: the run.
+        trial: the trial to write.
+        out: folder of the TensorBoard runs.
+        words: the messages.
+        written: metric → number of records already in the file, which is appended to; None: a new
+            file.
     """
     place = out / name_of(trial)
     with contextlib.closing(EventFile(place, began(run.meta), written)) as events:
@@ -52,7 +57,7 @@ def write_trial(
 
 
 def about(events: EventFile, run: Run, trial: Trial, words: Words) -> None:
-    """Everything but the curves."""
+    """Write settings, results and verdicts of a trial: everything but the curves."""
     from dualml.report.blocks import Table
     from dualml.report.columns import columns
     from dualml.report.page import markdown
@@ -70,12 +75,13 @@ def about(events: EventFile, run: Run, trial: Trial, words: Words) -> None:
 
 
 class EventFile:
-    """The events of one trial. TensorBoard keeps numbers in float32.
+    """The event file of one trial. TensorBoard keeps numbers in float32.
 
     Args:
-        folder: of the run as TensorBoard sees it.
-        begin: seconds since 1970 from which seconds of training are counted.
-        written: of each metric as many records are in the file already; a new file without.
+        folder: folder of the TensorBoard run.
+        begin: seconds since 1970 at which the training seconds begin.
+        written: metric → number of records already in the file, which is appended to; None: a new
+            file.
     """
 
     def __init__(self, folder: Path, begin: float, written: Counter[str] | None = None) -> None:
@@ -90,7 +96,7 @@ class EventFile:
             self._write(file_version="brain.Event:2")
 
     def scalars(self, curves: Mapping[str, Curve]) -> None:
-        """What the curves have got since the last time."""
+        """Write the points that the curves have gained since the last call."""
         for tag, curve in curves.items():
             for step, value, seconds in points(curve, curves, self.written[tag]):
                 content = {"value": [{"tag": tag, "simple_value": value}]}
@@ -98,12 +104,13 @@ class EventFile:
             self.written[tag] = len(curve.step)
 
     def text(self, tag: str, markdown: str) -> None:
+        """Write a Markdown text."""
         tensor = {"dtype": STRING, "tensor_shape": {}, "string_val": [markdown.encode()]}
         metadata = {"plugin_data": {"plugin_name": "text"}}
         self._write(summary={"value": [{"tag": tag, "tensor": tensor, "metadata": metadata}]})
 
     def settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
-        """For the page that compares hyperparameters."""
+        """Write the settings for TensorBoard's hyperparameter page."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
         self._write(summary=hparams_pb(dict(settings), start_time_secs=self.begin))

@@ -1,4 +1,4 @@
-"""Chrome's trace event format, for Perfetto and chrome://tracing: what each rank did when.
+"""Chrome's trace event format, for Perfetto and chrome://tracing: the activities of each rank.
 
 Source: Google, "Trace Event Format": complete events (X), metadata (M), flow events (s, f).
 """
@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 class Placed(NamedTuple):
-    """A span as it is written: rank, number of the thread, nanoseconds."""
+    """A span as it is written: rank, number of the thread, begin and end in nanoseconds."""
 
     rank: int
     thread: int
@@ -31,8 +31,8 @@ class Placed(NamedTuple):
 
 @TARGETS.register("trace", 60)
 def write(job: Job) -> str:
-    """A file for each trial whose ranks recorded when they did what: a process for each rank, with
-    threads for its updates, computing and communicating, and arrows from sending to receiving."""
+    """Write a file per trial whose ranks recorded timelines: a process per rank, with threads for
+    updates, computing and communicating, and arrows from each send to its receive."""
     with job.folder() as out:
         for trial in job.trials:
             if ranks := ranks_of(job.run, trial):
@@ -48,7 +48,7 @@ def write(job: Job) -> str:
 
 
 def trace(ranks: Sequence[Rank], run: Run, trial: Trial) -> dict[str, Any]:
-    """The content of a file; times in microseconds since the first event on each machine."""
+    """Return the content of a file; times in microseconds since the first event on each machine."""
     placed = list[Placed]()
     events = list[Event]()
     starts = dict[str, float]()
@@ -70,8 +70,9 @@ def trace(ranks: Sequence[Rank], run: Run, trial: Trial) -> dict[str, Any]:
 
 
 def threads(spans: Sequence[Span], start: float) -> dict[str, list[tuple[int, int, Span]]]:
-    """Thread → nanoseconds since ``start`` and spans that lie side by side or inside one another,
-    as a thread must have them; one that overlaps others comes into ``communication 2``."""
+    """Return thread → (begin, end, span) in nanoseconds since ``start``. Spans of a thread lie side
+    by side or nested, as the format requires; one that overlaps others moves to ``communication
+    2``."""
     timed = [(round((s.begin - start) * 1e9), round((s.end - start) * 1e9), s) for s in spans]
     lanes = dict[str, list[tuple[int, int, Span]]]()
     open_ends = dict[str, list[int]]()
@@ -88,15 +89,15 @@ def threads(spans: Sequence[Span], start: float) -> dict[str, list[tuple[int, in
 
 
 def fits(ends: list[int], begin: int, end: int) -> bool:
-    """Whether a span lies inside of those that are open when it begins; forgets those that are
-    not."""
+    """Return whether a span is nested in those that are open when it begins; closed ones are
+    removed from ``ends``."""
     while ends and ends[-1] <= begin:
         ends.pop()
     return not ends or end <= ends[-1]
 
 
 def names(rank: int, lanes: Sequence[str]) -> Iterator[Event]:
-    """What the rank and its threads are called, and their order."""
+    """Yield the events that name and order the rank and its threads."""
 
     def named(what: str, thread: int, **value: Any) -> Event:
         return {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": value}
@@ -109,6 +110,7 @@ def names(rank: int, lanes: Sequence[str]) -> Iterator[Event]:
 
 
 def complete(it: Placed) -> Event:
+    """Return the event of a span."""
     return {
         "name": it.span.name, "cat": it.span.thread, "ph": "X", "pid": it.rank, "tid": it.thread,
         "ts": it.begin / 1e3, "dur": (it.end - it.begin) / 1e3, "args": it.span.args,
@@ -116,14 +118,14 @@ def complete(it: Placed) -> Event:
 
 
 def arrows(placed: Sequence[Placed], ranks: Sequence[Rank]) -> Iterator[Event]:
-    """From each sending to its receiving, between ranks whose clock is the same."""
+    """Yield an arrow from each send to its receive, between ranks with the same clock."""
     sent = {it.span.sends: it for it in placed if it.span.sends is not None}
     number = 0
     for to in placed:
         source = None if to.span.receives is None else sent.get(to.span.receives)
         if source is None or ranks[source.rank].clock != ranks[to.rank].clock:
             continue
-        # An arrow does not go back in time: whoever waited before is met where sending begins.
+        # An arrow must not go back in time: if the receiver waited, it ends where the send begins.
         at = max(source.begin, to.begin)
         if at < to.end:
             number += 1

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial, on disk, to be synchronised or never."""
+"""Weights & Biases: one run per trial, on disk, to be synchronised later or never."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dualml.store.run import Trial
 
 @TARGETS.register("wandb", 50)
 def write(job: Job) -> str:
-    """Settings, metrics with their updates, results and verdict; nothing leaves the machine unless
-    the job is online."""
+    """Log settings, metrics by update, results and verdict; nothing leaves the machine unless the
+    job is online."""
     needs("wandb", "wandb")
     if not job.online:
         os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when it is imported
@@ -40,7 +40,7 @@ def write(job: Job) -> str:
 
 
 def log(wandb: Any, job: Job, trial: Trial, out: Path) -> None:
-    """A trial, by the library."""
+    """Log one trial with the wandb library."""
     run = job.run
     its = wandb.init(
         project=str(run.meta.get("name")),
@@ -71,7 +71,7 @@ def log(wandb: Any, job: Job, trial: Trial, out: Path) -> None:
 
 
 def by_step(curves: Mapping[str, Curve]) -> dict[int, dict[str, float]]:
-    """Update → what was recorded at it, in order: wandb takes no step back."""
+    """Return update → recorded values, in order, because wandb accepts no earlier step."""
     rows: dict[int, dict[str, float]] = {}
     for name, curve in curves.items():
         for step, value, _ in points(curve, curves):

@@ -1,4 +1,4 @@
-"""From run folders to a page: HTML, Markdown and figures, in English and Chinese.
+"""Render run folders as a page: HTML, Markdown and figures, in English and Chinese.
 
 Only files are read; no framework is imported, so a report can be made where none is installed.
 """
@@ -18,15 +18,15 @@ def render(
 
     Args:
         folders: run folders; several are shown side by side if they were made from one plan.
-        out: where to write; the first run folder when omitted.
+        out: the output folder; the first run folder when omitted.
         lang: ``en`` or ``zh``.
-        force: also where a plan was changed after it was made; the page says so.
+        force: accept plans that were changed after they were made; the page says so.
 
     Returns:
         The files written, the HTML page first.
 
     Raises:
-        UserError: no run folder, an unknown format or language, plans that differ.
+        UserError: no run folder, an unknown format or language, or plans that differ.
     """
     from dualml.report.blocks import walk
     from dualml.report.compose import compose

@@ -1,4 +1,4 @@
-"""The page of two runs held against one another: the verdict, every pair, their curves."""
+"""The page that compares two runs: the verdict, every pair of trials, and their curves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAIR = "A – B"
 
 
 def against_page(against: Against, words: Words, *, drawn: bool = True) -> Page:
-    """The page; without figures where they cannot be shown (``drawn``)."""
+    """Return the page that compares two runs; without figures unless ``drawn``."""
     tone = VERDICT_TONES[against.verdict if against.passed else failing(against)]
     first, *rest = against.paragraphs(words)
     blocks: list[Block] = [
@@ -43,12 +43,13 @@ def against_page(against: Against, words: Words, *, drawn: bool = True) -> Page:
 
 
 def failing(against: Against) -> str:
-    """The verdict whose colour the page has where it failed: of a limit that of a difference."""
+    """Return the verdict that colours a failed comparison: ``different`` where a limit is
+    exceeded."""
     return "different" if against.failures else against.verdict
 
 
 def pair_table(against: Against, words: Words) -> Table:
-    """One row for each pair."""
+    """Return a table with one row per pair of trials."""
     heads = columns(
         words, "arm", "backend", "seed:", "verdict", "steps:", "ratio:", "final_loss:",
         "test_accuracy:percent", "time_ratio:", "memory_ratio:", "first",
@@ -76,12 +77,13 @@ def _row(pair: RunPair, against: Against, words: Words) -> list[Cell | str]:
 
 
 def _change(two: Sequence[float] | None, shown: Any) -> str:
-    """``0.31 → 0.42``, or one number where both read the same."""
+    """Return ``0.31 → 0.42``, or one number if both are displayed the same."""
     return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.NONE
 
 
 def figures(against: Against, words: Words) -> Iterator[Figure]:
-    """Per pair a column: the losses of A and B, beneath them their distance and its limit."""
+    """Yield figures with a column per pair: the losses of A and B above their distance and its
+    limit."""
     judged = [pair for pair in against.pairs if pair.judged.get("curve")]
     if not judged:
         return
@@ -111,7 +113,7 @@ def figures(against: Against, words: Words) -> Iterator[Figure]:
 
 
 def _losses(pair: RunPair, against: Against, words: Words) -> Panel:
-    """The unsmoothed losses of the judged updates."""
+    """Return a panel with the unsmoothed losses of the compared updates."""
     last = max(pair.judged["curve"]["step"])
     marks: list[Mark] = []
     names = zip("AB", against.folders, pair.arms, pair.backends, strict=True)

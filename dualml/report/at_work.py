@@ -1,4 +1,4 @@
-"""What ranks that are at work use just now, from the last lines they wrote."""
+"""Resource usage of the ranks that are running now, read from the last lines they wrote."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from dualml.report.columns import number
 from dualml.store.usage import NAME, DeviceSample, Sample, last_samples, rate
 from dualml.words import Words, numbers
 
-#: A rank whose last line is older is not at work: a long trial writes one every minute or so.
+#: A rank whose last line is older has stopped: a long trial writes one about every minute.
 FRESH_S = 90.0
-#: Nor is one whose trial is over for so long: another one would have begun.
+#: A rank whose trial ended longer ago has stopped: another trial would have begun.
 OVER_S = 5.0
 MB = 1e6
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A rank's last sample, and the one before it, of the same process."""
+    """The latest usage sample of a rank, and the previous one of the same process (None: there is
+    none)."""
 
     run: Path
     trial: tuple[str, str, str]
@@ -31,9 +32,12 @@ class Seen:
     before: Sample | None
 
     def rate(self, key: str) -> float | None:
+        """Return the increase of the counter ``key`` per second between both samples, None with
+        one."""
         return None if self.before is None else rate(self.before, self.now, key)
 
     def describe(self) -> dict[str, Any]:
+        """Return the sample and its rates as JSON values, for ``dualml top --json``."""
         arm, backend, seed = self.trial
         rates = {"cpu": "cpu_s", "sent_s": "sent", "received_s": "received",
                  "collectives": "collectives_s"}  # fmt: skip
@@ -45,7 +49,12 @@ class Seen:
 
 
 def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
-    """The ranks of a run that are at work, each in the trial it wrote of last."""
+    """Return the latest sample of every running rank of a run, in the trial it wrote to last.
+
+    Args:
+        run: the run folder.
+        fresh: seconds after which a rank whose last line is older counts as stopped.
+    """
     newest: dict[int, tuple[float, Path]] = {}
     for path in run.glob(f"trials/*/*/*/{NAME.format('*')}"):
         number = path.name.split(".")[0].removeprefix("rank")
@@ -69,10 +78,13 @@ def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
 
 
 def tables(seen: Sequence[Seen], words: Words, *, runs: bool = False) -> Iterator[Table]:
-    """A row for each rank, and one for each machine; nothing where no rank is at work.
+    """Yield a table with a row per rank and one with a row per machine; nothing without running
+    ranks.
 
     Args:
-        runs: whether to say of which run a rank is.
+        seen: the latest usage of every rank.
+        words: the messages.
+        runs: whether the first column names the run of each rank.
     """
     if not seen:
         return
@@ -134,6 +146,7 @@ def _rank(s: Seen) -> list[str]:
 
 
 def _machine(now: Sample) -> list[float | None]:
+    """Return the values of `OF_MACHINES` in their order; memory in MiB."""
     return [now.busy, now.cores, now.used / 2**20, now.power, now.temperature]
 
 
@@ -142,6 +155,6 @@ def _scaled(x: float | None, factor: float) -> float | None:
 
 
 def _not_empty(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
-    """Without the columns of what no row tells."""
+    """Return the table without the columns that have no value in any row."""
     kept = [k for k in range(len(heads)) if any(row[k] != numbers.NONE for row in rows)]
     return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

@@ -1,4 +1,4 @@
-"""A card of the principle: a way to do something in formulas and words, and who used it."""
+"""A card of the principle section: a method in formulas and words, and the arms that use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def card(
     most: int = 12,
     code: bool = False,
 ) -> Card:
-    """Formulas, what they mean, then small what they come to, the first arms and the source."""
+    """Return a card with formulas, an explanation and, in small letters, ``counts``, the first
+    ``most`` arms and the source."""
     colon = words("list.colon")
     small = [*counts, words("page.arms") + colon + ", ".join(several(arms, words, most))]
     small += [words("page.source") + colon + source] if source else []

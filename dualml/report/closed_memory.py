@@ -1,4 +1,4 @@
-"""What weights, gradients and optimizer state take by the closed form, beside what was counted."""
+"""The closed form of the memory of weights, gradients and optimizer state."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from dualml.words import numbers
 from dualml.zero import Unit, units_of
 
 MIB = 2**20
-#: The parts it is known of.
+#: The components that have a closed form.
 KNOWN = ("weights", "gradients", "state")
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """Of Ψ parameters of b bytes and a rule that keeps k tensors for each of them: bΨ + bΨ + kbΨ.
-    What n ranks share is divided by n; copies of the weights that an engine updates in their place
-    count as state.
+    """Closed form of the memory per rank: bΨ + bΨ + kbΨ bytes for Ψ parameters of b bytes and an
+    optimizer with k state tensors per parameter. Components that n ranks shard are divided by n;
+    master copies of the weights that an engine updates count as state.
 
     Args:
-        size: b.
-        slots: k.
-        counted: what every rank counted, with its Ψ by the plan.
-        info: of the method, which says what ranks share; None of dualml's own trainings.
-        shards: parts that the ranks of dualml's own training share.
-        padding: zeros beside the Ψ parameters that make them divisible.
-        lower: bytes of a whole weight or gradient that is held in a lower type, beside float32
-            weights that count as state; 0: there are none.
-        away: parts that are not kept on the device.
+        size: b, bytes per parameter.
+        slots: k, state tensors per parameter.
+        counted: the bytes that every rank counted, with its Ψ according to the plan.
+        info: the method, which declares what its ranks shard; None for dualml's own training.
+        shards: components that the ranks of dualml's own training shard.
+        padding: zeros appended to the Ψ parameters to make them divisible.
+        low_precision_bytes: bytes of a full weight or gradient in low precision, beside float32
+            weights that count as state; 0 without low precision.
+        offloaded: components that are not kept on the device.
 
     Source: Rajbhandari et al. 2020, "ZeRO", sec. 3 and 5.
     """
@@ -50,7 +50,7 @@ class ClosedForm:
     away: Collection[str] = ()
 
     def each(self, part: str) -> int:
-        """Bytes for every parameter."""
+        """Return the bytes of a component per parameter, before sharding."""
         if part in self.away:
             return 0
         if part == "weights" and self.info and self.info.weight_bytes:
@@ -59,19 +59,20 @@ class ClosedForm:
         return self.size * copies if part == "state" else self.lower or self.size
 
     def ranks(self, part: str) -> int:
-        """That share it."""
+        """Return the number of ranks that shard a component; 1 if each rank holds all of it."""
         shared = self.info.shards if self.info else self.shards
         return len(self.counted) if part in shared else 1
 
     @property
     def nbytes(self) -> float:
-        """Of rank 0."""
+        """Total bytes of weights, gradients and state on rank 0."""
         psi = (self.counted[0].parameters or 0) + self.padding
         return sum(self.each(part) * psi / self.ranks(part) for part in KNOWN)
 
     @property
     def text(self) -> str:
-        """``(4 + 4/2 + 8/2)Ψ`` with its value in MiB; ``(Ψ + 2)`` with two zeros."""
+        """The formula with its value in MiB, e.g. ``(4 + 4/2 + 8/2)Ψ = 12``; ``(Ψ + 2)`` with two
+        padding zeros."""
         terms = []
         for part in KNOWN:
             each, ranks = self.each(part), self.ranks(part)
@@ -81,13 +82,13 @@ class ClosedForm:
 
     @property
     def most(self) -> int:
-        """Bytes that the rank with most of them counted."""
+        """Counted bytes of weights, gradients and state on the rank that holds most."""
         return max(rank.weights + rank.gradients + rank.state for rank in self.counted)
 
     @property
     def off(self) -> dict[str, int]:
-        """Part → bytes that were counted too many: of all ranks together where they share it, else
-        of the one that is furthest off. Only parts that are off."""
+        """Component → counted bytes minus the closed form: summed over all ranks if they shard it,
+        else of the rank with the largest deviation. Components that agree are left out."""
         differences = {}
         for part in KNOWN:
             each = self.each(part)
@@ -102,8 +103,8 @@ class ClosedForm:
 def closed_form(
     run: Run, arm: str, backend: str, counted: Sequence[DeviceMemory]
 ) -> ClosedForm | None:
-    """None where the parameters of a rank or the type of its numbers are not known, and where
-    replicas of the parts of a model share out their state."""
+    """Return the closed form of an arm on a backend, or None if the number of parameters or the
+    dtype is unknown, or if replicas of pipeline stages or tensor slices shard their state."""
     dtype = str(run.environment.get(backend, {}).get("dtype", ""))
     if dtype not in ("float32", "float64") or not all(rank.parameters for rank in counted):
         return None
@@ -116,7 +117,7 @@ def closed_form(
     if units is None or settings.split is not None:
         return None
     padding = sum(unit.length - unit.size for unit in units)
-    lower = (2 if size == 4 else size) * settings.zero_lower  # the referee rounds float64
+    lower = (2 if size == 4 else size) * settings.zero_lower  # the reference rounds float64
     shared = KNOWN[-settings.zero :] if settings.zero else ()
     elsewhere = settings.offload
     away = [kind for kind in KINDS if elsewhere is not None and elsewhere.away(kind)]
@@ -124,7 +125,8 @@ def closed_form(
 
 
 def units_in(run: Run, arm: str) -> list[Unit] | None:
-    """Of an arm with ``zero`` or ``offload``; None where its model is not known."""
+    """Return the sharding units of an arm with ``zero`` or ``offload``; None if its model is
+    unknown."""
     settings = run.settings[arm]
     name = settings.variant or str(run.experiment.get("model"))
     if name not in run.models:

@@ -1,4 +1,4 @@
-"""Key code: our own source of a rule in the core and in the backends, read, never imported."""
+"""Key code: our own source in the core and in the backends, read as text and never imported."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Function = ast.FunctionDef
 
 @dataclass(frozen=True)
 class Home:
-    """Where a framework's rules live.
+    """The files and methods of a framework that implement optimizers.
 
-    ``shared`` is the method of ``optim/base.py`` that applies any rule to all tensors; ``own`` the
-    methods of a rule's file to show, None for all of them.
+    Attributes:
+        package: name of the Python package.
+        base_method: method of ``optim/base.py`` that applies any rule to all parameters.
+        rule_methods: methods of a rule's file to show; None: all of them.
     """
 
     package: str
@@ -29,7 +31,7 @@ class Home:
     own: tuple[str, ...] | None
 
 
-#: Methods that say how a rule is run, not what it computes.
+#: Methods that control how a rule is executed, not what it computes.
 PLUMBING = ("is_one_operation",)
 
 HOMES = {
@@ -40,8 +42,8 @@ HOMES = {
 
 
 def section(title: str, codes: Sequence[Code], words: Words) -> Section:
-    """The frameworks beside each other; the reference has a row of its own. Of a package that is
-    not here a notice."""
+    """Return a section with the listings of the frameworks side by side; the reference has a row of
+    its own. A notice replaces a listing whose package is not installed."""
     alone: list[Block] = []
     others: list[Block] = []
     for code in codes:
@@ -51,18 +53,19 @@ def section(title: str, codes: Sequence[Code], words: Words) -> Section:
 
 
 def listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
-    """How each framework writes the recurrence of ``rule``: ``optim/<rule>.py``."""
+    """Return the update rule of an optimizer in each framework, from ``optim/<rule>.py``."""
     return [_listing(f, f"optim/{rule}.py", HOMES[f].own) for f in frameworks]
 
 
 def shared(frameworks: Sequence[str]) -> list[Code]:
-    """How each framework applies a rule to every parameter: the base of all its optimizers."""
+    """Return, for each framework, the method of ``optim/base.py`` that applies a rule to all
+    parameters."""
     return [_listing(f, "optim/base.py", (HOMES[f].shared,)) for f in frameworks]
 
 
 def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
-    """The functions and methods called ``names`` of ``package/path.py``, in their order there; a
-    method of one class as ``Class.method``."""
+    """Return the functions and methods called ``names`` in ``package/path.py``, in the order of the
+    file; ``Class.method`` selects the method of one class."""
     source = _source(file)
     tree = ast.parse(source)
     known = [("", node) for node in tree.body]
@@ -77,7 +80,8 @@ def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
 
 
 def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:
-    """Empty where the package is not here."""
+    """Return the ``wanted`` methods of a file of the framework; empty if its package is not
+    installed."""
     package = HOMES[framework].package
     own = f"{package}/{name}"
     parts = [
@@ -87,7 +91,8 @@ def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:
 
 
 def _source(file: str) -> str:
-    """Of ``package/path.py``; finding the spec of a top-level package runs none of its code."""
+    """Return the source of ``package/path.py``, empty if there is none. Finding the spec of a
+    top-level package does not execute its code."""
     package, _, name = file.partition("/")
     spec = importlib.util.find_spec(package)
     paths = [Path(root) / name for root in (spec and spec.submodule_search_locations) or ()]
@@ -99,7 +104,8 @@ def _classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 
 def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """The chosen methods of ``file``, then what a rule inherits from the file of another rule."""
+    """Yield file and source of the ``wanted`` methods of ``file``, then of the methods that a rule
+    inherits from another rule's file."""
     source = _source(file)
     tree = ast.parse(source)
     classes = _classes(tree)
@@ -117,20 +123,22 @@ def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tup
         and node.module and node.module.startswith(f"{package}.")
         and not node.module.endswith(".base")
     ]  # fmt: skip
-    if modules and not chosen:  # it only sets what the other rule left open: a few lines
+    if modules and not chosen:  # the class only configures the inherited rule: a few lines
         yield from ((file, _lines(source, c)) for c in classes)
     for module in modules:
         yield from _read(package, f"{module.replace('.', '/')}.py", wanted)
 
 
 def _shown(method: str, wanted: Sequence[str] | None) -> bool:
+    """Return whether a listing includes ``method``; without ``wanted`` all but special methods and
+    `PLUMBING`."""
     if wanted is not None:
         return method in wanted
     return method == "__init__" or not method.startswith(("__", *PLUMBING))
 
 
 def _called(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
-    """Functions of the same file that ``chosen`` use, directly or not."""
+    """Return the functions of the same file that ``chosen`` call, directly or indirectly."""
     called: list[Function] = []
     queue = list(chosen)
     while queue:
@@ -143,7 +151,7 @@ def _called(chosen: list[Function], functions: dict[str, Function]) -> list[Func
 
 
 def _lines(source: str, node: Function | ast.ClassDef) -> str:
-    """The node's own lines with its decorators, moved to the left margin, docstring left out."""
+    """Return the source lines of a node with its decorators, dedented and without the docstring."""
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
     lines = dict(enumerate(source.splitlines()[first - 1 : node.end_lineno], first))
     doc = node.body[0]
@@ -154,9 +162,10 @@ def _lines(source: str, node: Function | ast.ClassDef) -> str:
 
 
 def highlight(text: str) -> str:
-    """Python source as HTML, escaped; a block per line, classes of Pygments for the colours.
+    """Return Python source as escaped HTML: a block per line, coloured with the CSS classes of
+    Pygments.
 
-    A line too long for its column goes on four characters to the right of where it began.
+    A line too long for its column wraps with a hanging indent of four characters.
     """
     from pygments import highlight as colour  # type: ignore[import-untyped]
     from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
@@ -173,8 +182,8 @@ def highlight(text: str) -> str:
 
 
 def change_of_loop(package: str, name: str, title: str) -> Code | None:
-    """The file ``methods/NAME.py`` of a backend as a change of ``methods/single.py``, which itself
-    is shown as it is; None where it is not here."""
+    """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package.
+    ``single`` itself is shown in full; None if the package is not installed."""
     file = f"{package}/methods/{name}.py"
     before, after = method_source(f"{package}/methods/single.py"), method_source(file)
     if not before or not after or before == after:
@@ -184,7 +193,7 @@ def change_of_loop(package: str, name: str, title: str) -> Code | None:
 
 
 def new_lines(change: Code) -> int:
-    """Lines of code that a change adds; of the loop itself 0."""
+    """Return the number of lines of code that a diff adds; 0 for the loop itself."""
     lines = change.text.splitlines()
     if not any(line.startswith("- ") for line in lines):
         return 0
@@ -192,8 +201,8 @@ def new_lines(change: Code) -> int:
 
 
 def method_source(file: str) -> str:
-    """The imports and classes of ``package/path.py``, without its docstring and without what every
-    method imports; empty where it is not here."""
+    """Return the imports and classes of ``package/path.py``, without its docstring and the imports
+    that all methods share; empty if the package is not installed."""
     source = _source(file)
     tree = ast.parse(source)
     nodes = [node for node in tree.body if not _idle(node)]
@@ -203,7 +212,7 @@ def method_source(file: str) -> str:
 
 
 def _idle(node: ast.stmt) -> bool:
-    """A docstring, or an import of what all methods have in common."""
+    """Return whether a statement is a docstring or an import that all methods share."""
     common = isinstance(node, ast.ImportFrom) and (node.module or "").endswith(
         ("methods.base", "__future__", "dualml.errors")
     )

@@ -1,4 +1,4 @@
-"""Columns of tables by their keys, and the cells that many tables have."""
+"""Table columns defined by their keys, and the cells that many tables share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dualml.words import Words, numbers
 if TYPE_CHECKING:
     from dualml.report.spread import Spread
 
-#: A row: texts as they are; numbers and means of seeds as the unit of their column asks, None as a
+#: A row: texts are kept; numbers and means are formatted by the unit of their column, None is a
 #: dash.
 Row: TypeAlias = Sequence[Any]
 
@@ -29,22 +29,22 @@ VERDICT_TONES: dict[str, Tone] = {
     "different": "bad",
     "not comparable": "muted",
 }
-#: A sign beside the colour, for those who do not see it and for print.
+#: A sign beside the colour, for colour-blind readers and for print.
 SIGNS: dict[Tone, str] = {"good": "✓", "near": "≈", "bad": "≠", "muted": "–", "": ""}
 
 
 def percent(x: Any) -> str:
-    """Without its sign, for columns that have it in their head."""
+    """Return a percentage without the sign, for columns whose head has it."""
     return numbers.percent(x).removesuffix(" %")
 
 
 def _times(factor: float) -> Callable[[Any], str]:
-    """A quantity in a smaller or larger unit than it is recorded in."""
+    """Return a formatter that multiplies a quantity by ``factor`` first, to convert its unit."""
     return lambda x: numbers.quantity(factor * x if numbers.known(x) else None)
 
 
-#: How a column of a unit shows its numbers; of others as quantities. Times are in seconds; of a
-#: loss that is no cross-entropy and of a perplexity the unit is 1.
+#: Unit → formatter of a column's numbers; other units use `numbers.quantity`. Times are in
+#: seconds; perplexities and losses other than cross-entropy have the unit 1.
 UNITS: Mapping[str, Callable[[Any], str]] = {
     "percent": percent,
     "points": numbers.points,
@@ -68,7 +68,7 @@ def table(
     caption: str = "",
     **values: Any,
 ) -> Iterator[Table]:
-    """With the text ``table.NAME``, or that of another ``caption``; none without rows."""
+    """Yield a table with the caption ``table.NAME`` or ``table.CAPTION``; nothing without rows."""
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
@@ -83,8 +83,8 @@ def _cell(value: Cell | Spread | str | float | None, head: Column) -> Cell | str
 
 
 def columns(words: Words, *specs: str | Column) -> list[Column]:
-    """```"`arm`"``` is a column of code, ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers
-    with the unit ``unit.seconds``; labels are ``column.KEY``."""
+    """Return columns from short specs: ```"`arm`"``` is a column of code, ``"seed:"`` of numbers,
+    ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; labels are ``column.KEY``."""
     heads = []
     for spec in specs:
         if isinstance(spec, Column):
@@ -98,27 +98,28 @@ def columns(words: Words, *specs: str | Column) -> list[Column]:
 
 
 def number(words: Words, key: str, label: str, unit: str) -> Column:
-    """A column of numbers whose label is made of names."""
+    """Return a column of numbers with an explicit label, e.g. one made of names."""
     return Column(key, label, words(f"unit.{unit}"), "number", unit)
 
 
 def best(text: str, is_best: bool) -> Cell:
-    """In green where it is the best."""
+    """Return a cell that is green if it holds the best value."""
     return Cell(text, "good" if is_best else "")
 
 
 def status(of_trial: str, words: Words) -> Cell:
+    """Return the cell of a trial's status."""
     return Cell(words.either(f"status.{of_trial}", of_trial), STATUS_TONES.get(of_trial, "muted"))
 
 
 def named(of_comparison: str, words: Words) -> Cell:
-    """A verdict with its sign."""
+    """Return the cell of a verdict's name, with its sign."""
     tone = VERDICT_TONES.get(of_comparison, "muted")
     text = words.either(f"verdict.{of_comparison.replace(' ', '_')}", of_comparison)
     return Cell(f"{SIGNS[tone]} {text}", tone)
 
 
 def verdict(c: Comparison, words: Words, *, why: bool = True) -> Cell:
-    """The verdict with its sign, beneath it the reason."""
+    """Return the cell of a comparison: the verdict with its sign, and below it the reason."""
     note = words.either(f"reason.{c.reason}", c.reason) if why else ""
     return replace(named(c.verdict, words), note=note)

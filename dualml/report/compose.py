@@ -1,4 +1,5 @@
-"""A run as a tree of blocks: what answers its question first, then topic by topic."""
+"""Compose the page of a run: first the topic that answers its question, then all topics in
+order."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ from dualml.report.topics import REFERENCE, Topic, topics
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: Rows of a table that is shown without being asked for.
+#: Most rows of a table that is not folded.
 SHORT = 8
-#: Findings on the first screen.
+#: Minimum and maximum number of findings on the first screen.
 FEWEST, MOST = 3, 5
-#: Pixels of the figure there, and of what its axes enclose.
+#: Width of the figure there and height of its plot areas, in pixels.
 WIDE, HIGH = 610, 210
 
 
 @dataclass(frozen=True)
 class Part:
-    """A topic with what it has to say of this run; ``anchors`` of its evidence."""
+    """The content of one section of the page: its texts, its evidence with ``anchors``, its
+    sentences."""
 
     topic: Topic
     title: str
@@ -37,18 +39,18 @@ class Part:
 
 
 def compose(run: Run, words: Words) -> Page:
-    """The page of a run in the language of ``words``."""
+    """Return the page of a run in the language of the messages."""
     every = (_part(topic, run, words) for topic in topics() if topic.when(run))
     parts = [part for part in every if part.evidence or part.findings]
     results = [part for part in parts if part.topic.part == "results"]
-    results.sort(key=lambda part: -part.leads)  # what answers the question comes first
+    results.sort(key=lambda part: -part.leads)  # the topic that answers the question comes first
     lead = results[0] if results and results[0].leads else None
-    # of the topic that answers best the first figure and the first table
+    # the first figure and the first table of the leading topic
     every_block = list(blocks.walk(lead.evidence)) if lead else []
     firsts = ([b for b in every_block if isinstance(b, kind)][:1] for kind in (Figure, Table))
     answer = [block for first in firsts for block in first]
     anchors = {anchor for part in parts for anchor in part.anchors}
-    # by place, but what the first screen begins is continued beneath it
+    # by order, but the topic of the first screen continues directly below it
     read = sorted(results, key=lambda p: (p is not lead, p.topic.place, p.topic.name))
     sections = [_section(part, answer, anchors, words) for part in read]
     for name in REFERENCE:
@@ -74,7 +76,8 @@ def compose(run: Run, words: Words) -> Page:
 
 
 def _part(topic: Topic, run: Run, words: Words) -> Part:
-    """Its evidence without tables that have no rows; nothing where only notices are left."""
+    """Compose the content of a section, without empty tables; no evidence if only notices
+    remain."""
     kept = [b for b in topic.evidence(run, words) if not isinstance(b, Table) or b.rows]
     evidence = [] if all(isinstance(block, blocks.Notice) for block in kept) else kept
     title = words.either(f"topic.{topic.name}", topic.name)
@@ -95,7 +98,8 @@ def _bullets(items: Sequence[Item]) -> list[Block]:
 
 
 def _status(run: Run, words: Words) -> Iterator[Block]:
-    """Verdict, what a reader must know before the numbers, what lies behind differences."""
+    """Yield the verdict, the notices to read before the numbers, and the findings about
+    differences."""
     tone, sentence = headline(run, words)
     yield blocks.Verdict(sentence, tone)
     yield from map(blocks.Notice, _notices(run, words))
@@ -109,6 +113,7 @@ def _status(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _notices(run: Run, words: Words) -> Iterator[str]:
+    """Yield warnings about the data, the size of the run, and damaged or changed records."""
     data, wanted = run.meta.get("data") or {}, run.experiment.get("data") or {}
     notice = data.get("notice")
     if notice:
@@ -131,7 +136,7 @@ def _notices(run: Run, words: Words) -> Iterator[str]:
 
 
 def _small(block: Block) -> Block:
-    """The same figure, drawn for a part of the first screen."""
+    """Return a figure scaled down for the first screen; other blocks unchanged."""
     if not isinstance(block, Figure):
         return block
     heights = [p.height if p else 0.0 for p in block.panels]
@@ -143,8 +148,9 @@ def _small(block: Block) -> Block:
 
 
 def _telling(results: Sequence[Part], anchors: set[str]) -> list[Item]:
-    """The first sentence of each topic that answers, then the second ones: at most `MOST`; each
-    with a link to its evidence, or to its topic where it names none that is shown."""
+    """Return at most `MOST` sentences for the first screen: the first of each leading topic,
+    then the second ones. Each links to its evidence, or to its topic if the evidence is not on
+    the page."""
     linked = [
         [
             replace(x, target=x.target if x.target in anchors else p.topic.name, link=p.title)
@@ -163,15 +169,15 @@ def _telling(results: Sequence[Part], anchors: set[str]) -> list[Item]:
 
 
 def _section(part: Part, answer: Sequence[Block], anchors: set[str], words: Words) -> Section:
-    """Introduction, sentences and evidence, long tables behind their captions; a sentence stands
-    above the block it is about."""
+    """Return a section: introduction, sentences and evidence. Long tables are folded behind their
+    captions; a sentence is placed above the block it refers to."""
     here = part.anchors - _anchors(answer)
     notices = [block for block in part.evidence if isinstance(block, blocks.Notice)]
     general = []
     for item in part.findings:
         if item.target not in anchors:
             general.append(replace(item, target=""))
-        elif item.target not in here:  # what it is about stands in another section
+        elif item.target not in here:  # its evidence is in another section
             see = words(f"page.see.{item.target.partition('-')[0]}")
             general.append(replace(item, link=item.link or see))
     out = [*_prose(part.intro, small=True), *notices, *_bullets(general)]
@@ -186,11 +192,13 @@ def _section(part: Part, answer: Sequence[Block], anchors: set[str], words: Word
 
 
 def _anchors(evidence: Sequence[Block]) -> set[str]:
+    """Return the anchors of all blocks in a tree."""
     return {a for block in blocks.walk(evidence) if (a := blocks.anchor(block))}
 
 
 def own_text(text: object, words: Words) -> str:
-    """A text of the experiment file, which may be one string or one for each language."""
+    """Return a text of the experiment file, which is a string or a mapping with one per
+    language."""
     if isinstance(text, dict):
         return str(text.get(words.lang) or text.get("en") or next(iter(text.values()), ""))
     return str(text or "")

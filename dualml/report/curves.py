@@ -1,4 +1,4 @@
-"""Curves of a trial on a chosen axis, several seeds taken together, noise made readable."""
+"""Curves of a trial on a chosen axis: several seeds combined, noise smoothed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AXES = ("epochs", "updates", "seconds")
 
 
 class Drawable(Protocol):
-    """What is drawn of a trial, also of one that goes on."""
+    """The part of a trial that figures need; finished and running trials provide it."""
 
     @property
     def curves(self) -> Mapping[str, Curve]: ...
@@ -30,9 +30,9 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Line:
-    """One metric of one arm on one backend: mean over seeds with the range from least to greatest.
+    """One metric of one arm on one backend: the mean over the seeds with its minimum and maximum.
 
-    ``raw`` is the unsmoothed mean, or None where nothing was smoothed. Equal lengths everywhere.
+    All arrays have the same length. ``raw`` is the unsmoothed mean, None if nothing was smoothed.
     """
 
     x: Array
@@ -43,7 +43,8 @@ class Line:
 
 
 def clock(trial: Drawable) -> tuple[Array, Array]:
-    """Updates and the training seconds at them, from the evaluations and the trial's total."""
+    """Return updates and the training seconds at them, from the evaluations and the trial's
+    total."""
     timed = [c for c in trial.curves.values() if np.isfinite(c.seconds).any()]
     if not timed:
         return np.array([0.0, trial.updates or 1.0]), np.array([0.0, trial.train_s or np.nan])
@@ -56,7 +57,8 @@ def clock(trial: Drawable) -> tuple[Array, Array]:
 
 
 def position(trial: Drawable, curve: Curve, axis: str) -> Array:
-    """Where the curve's points lie on ``axis``; seconds are interpolated between evaluations."""
+    """Return the x positions of the curve's points; seconds are interpolated between
+    evaluations."""
     if axis == "updates":
         return curve.step
     if axis == "epochs":
@@ -67,7 +69,8 @@ def position(trial: Drawable, curve: Curve, axis: str) -> Array:
 
 
 def moving_mean(values: Array, window: int) -> Array:
-    """Centred mean over ``window`` (odd) points, over fewer at the ends, NaN left out."""
+    """Return the centred mean over ``window`` (odd) points, over fewer at the ends; NaN is
+    ignored."""
     half = window // 2
     if half < 1:
         return values
@@ -81,7 +84,8 @@ def moving_mean(values: Array, window: int) -> Array:
 
 
 def line(trials: Sequence[Drawable], metric: str, axis: str) -> Line | None:
-    """Mean and range over the seeds; cut to the shortest curve; None when nobody has the metric."""
+    """Return mean and range over the seeds, cut to the shortest curve; None if no trial has the
+    metric."""
     have = [t for t in trials if metric in t.curves]
     if not have:
         return None
@@ -89,14 +93,14 @@ def line(trials: Sequence[Drawable], metric: str, axis: str) -> Line | None:
     x = np.mean([position(t, t.curves[metric], axis)[:n] for t in have], axis=0)
     values = np.array([t.curves[metric].value[:n] for t in have])
     noisy = metric == "loss" and n >= 40 and not all(t.full_batch for t in have)
-    width = n // 30 | 1 if noisy else 1  # points to average over: a thirtieth of the curve
+    width = n // 30 | 1 if noisy else 1  # smoothing window: a thirtieth of the curve
     smooth = np.array([moving_mean(v, width) for v in values])
     raw = values.mean(axis=0) if width > 1 else None
     return Line(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
 
 
 def thin(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
-    """At most about ``points`` points, the last one kept."""
+    """Reduce curves to about ``points`` points; the last point is kept."""
     if len(x) <= points:
         return (x, *ys)
     keep = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
@@ -104,7 +108,7 @@ def thin(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
 
 
 def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
-    """Thinned like `thin`, but each block keeps its least and its greatest value."""
+    """Reduce a curve like `thin_points`, keeping the minimum and the maximum of each block."""
     if len(x) <= points:
         return x, y
     kept: list[int] = []
@@ -115,7 +119,8 @@ def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
 
 
 def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
-    """Last recorded value no later than ``epochs``, and the update it was recorded at."""
+    """Return the last value recorded no later than ``epochs``, and the update at which it was
+    recorded."""
     curve = trial.curves.get(metric)
     if curve is None:
         return None
@@ -131,7 +136,7 @@ def drawn(
     factor: float = 1.0,
     after: float = -np.inf,
 ) -> list[figure.Mark]:
-    """The means of arms on all backends, from some place on."""
+    """Return the mean curves of arms on all backends, without points at or before ``after``."""
     marks: list[figure.Mark] = []
     for backend, arm in itertools.product(run.backends, arms):
         if curve := line(run.select(arm, backend), metric, axis):

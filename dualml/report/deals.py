@@ -1,4 +1,5 @@
-"""The partitions of a run: which arms share a deal, what was dealt, how its epochs go."""
+"""Partitions of the dataset over ranks, as used in a run: which arms share one, and its
+statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from dualml.words import numbers
 from dualml.words.numbers import plain
 
 Statement = Mapping[str, Any]
-#: Settings that go without saying where they have these values.
+#: Settings that are not printed if they have these default values.
 USUAL: Mapping[str, Any] = {
     "shuffle": True,
     "least": 1,
@@ -22,15 +23,16 @@ USUAL: Mapping[str, Any] = {
     "drop_last": False,
     "whole": False,
 }
-#: Rules after which the ranks' labels or features differ, by intention.
+#: Rules that make the ranks' labels or features differ by intention.
 SKEWED = ("label_shards", "label_classes", "dirichlet_labels", "feature_noise")
 
 
 @dataclass(frozen=True)
 class Deal:
-    """A partition for so many ranks, with the arms that train on it and what each seed dealt.
+    """A partition over ``ranks`` ranks, the arms that train on it, and its statistics for each
+    seed.
 
-    ``stated``: seed → one statement for each epoch.
+    ``stated``: seed → one statement (`dualml.partition.statement`) per epoch.
     """
 
     settings: Mapping[str, Any]
@@ -40,44 +42,49 @@ class Deal:
 
     @property
     def text(self) -> str:
+        """The partition rule with its settings, on one line."""
         return settings_text(self.settings)
 
     @property
     def seed(self) -> int:
-        """The one that is shown where one is."""
+        """The smallest seed, which is shown if only one is."""
         return min(self.stated)
 
     @property
     def first(self) -> Statement:
-        """The first epoch of that seed."""
+        """Statistics of the first epoch of `seed`."""
         return self.stated[self.seed][0]
 
     @property
     def all(self) -> list[Statement]:
-        """Of every seed and epoch."""
+        """Statistics of every epoch of every seed."""
         return [s for statements in self.stated.values() for s in statements]
 
     def mean(self, what: str) -> float | None:
-        """Of a count, over epochs and seeds."""
+        """Return the mean of a count over epochs and seeds, None if it is unknown."""
         return numbers.mean([s.get(what) for s in self.all])
 
     def skew(self, what: str = "emd") -> tuple[float | None, float | None]:
-        """Mean and largest over ranks, epochs and seeds; of ranks without samples nothing."""
+        """Return mean and maximum of a skew measure over ranks, epochs and seeds; ranks without
+        samples are ignored."""
         known = [v for s in self.all for v in s.get(what) or () if numbers.known(v)]
         return (sum(known) / len(known), max(known)) if known else (None, None)
 
 
 def partition(run: Run, arm: str) -> Mapping[str, Any]:
-    """The arm's rule with its settings; empty where batches of one order are shared."""
+    """Return the arm's partition rule with its settings; empty if batches of one order are split
+    over ranks."""
     return run.arms[arm].get("partition") or {}
 
 
 def rule(run: Run, arm: str) -> str:
+    """Return the name of the arm's partition rule, empty without one."""
     return str(partition(run, arm).get("name") or "")
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """``label_shards shards=2``; a setting with the rule's own name needs none."""
+    """Return ``label_shards shards=2``; settings with default values, and the name of a setting
+    that is called like the rule, are left out."""
     name = str(settings.get("name"))
     kept = {k: v for k, v in settings.items() if k != "name" and USUAL.get(k, ...) != v}
     named = [plain(v) if k == name else f"{k}={plain(v)}" for k, v in kept.items()]
@@ -85,13 +92,13 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def deals(run: Run) -> list[Deal]:
-    """Every distinct deal of the run that the plan states, in the order of the arms."""
+    """Return every distinct partition of the run that has statistics, in the order of the arms."""
     by_key: dict[str, list[str]] = {}
     for arm in run.arms:
         by_key.setdefault(key_of(run.arms[arm], 0), []).append(arm)
     every = []
     for arms in (arms for key, arms in by_key.items() if key):
-        # Of arms of different lengths the longest has every epoch; they share the statements.
+        # Arms of different lengths share the statements; the longest has every epoch.
         stated = {seed: each for seed in run.seeds if (each := run.deals(arms[0], seed))}
         n = int(run.arms[arms[0]].get("dealt_to") or ranks.size(run, arms[0]))
         if stated:
@@ -100,17 +107,18 @@ def deals(run: Run) -> list[Deal]:
 
 
 def deal_of(run: Run, arm: str) -> Deal | None:
+    """Return the partition on which ``arm`` trains, None without one."""
     return next((d for d in deals(run) if arm in d.arms), None)
 
 
 def dealt(run: Run) -> list[str]:
-    """Training arms with several ranks and a partition that ran."""
+    """Return the training arms with several ranks and a partition that have a successful trial."""
     return [a for a in ranks.several(run) if partition(run, a) and run.select(a)]
 
 
 def same_samples(run: Run, arms: tuple[str, ...]) -> tuple[int, int]:
-    """Of so many arms and seeds that several backends trained, in how many all trained on the same
-    samples in the same order."""
+    """Return in how many cases all backends trained on the same samples in the same order, and in
+    how many cases (arm and seed) this could be compared."""
     alike = compared = 0
     for arm in arms:
         for seed in run.seeds:

@@ -1,4 +1,4 @@
-"""How far two backends are apart: the loss of both, and beneath it their distance and its limit."""
+"""Distance between backends: figures with the loss of both above their distance and its limit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from dualml.store.run import Comparison, Run
 from dualml.words import Words
 
 COLUMNS = 3  # arms in a figure
-#: Of the first pair, the second, …
+#: Colour and stroke of the first pair, the second, …
 PAIRS = (("black", "line"), ("plum", "fine-dashes"), ("green", "fine-dots"))
 
 
 def distance_figures(
     run: Run, words: Words, group: str, compared: Sequence[Comparison]
 ) -> Iterator[Figure]:
-    """Per arm a column: the loss of all frameworks, beneath it their distance and its envelope."""
+    """Yield figures with a column per arm: the loss of all frameworks above their distance and its
+    envelope."""
     arms = [a for a in run.groups()[group] if any(c.arm == a for c in compared)]
     pairs = list(dict.fromkeys(_pair(c) for c in compared))
     margin, floor = (float(run.parity_settings.get(key) or 0) for key in ("margin", "floor"))
@@ -56,7 +57,8 @@ def distance_figures(
 
 
 def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) -> Panel:
-    """The unsmoothed loss of the compared updates: coincidence is seen, not computed."""
+    """Return a panel with the unsmoothed losses of the compared updates, so that equality is
+    visible."""
     last = max(max(c.curve["step"]) for c in compared if c.arm == arm)
     marks: list[Mark] = []
     for backend in run.backends:
@@ -73,7 +75,7 @@ def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) ->
 def distance_axis(
     words: Words, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
 ) -> Axis:
-    """For the distances and limits of these comparisons, each the ``curve`` of a verdict."""
+    """Return the y axis that holds the distances and limits of all ``judged`` curves."""
     distances = [v for curve in judged for v in curve["loss"] if v]
     bounds = [margin * max(v or 0.0, floor) for curve in judged for v in curve["envelope"]]
     positive = [v for v in [*distances, *bounds] if v > 0] or [1e-9]
@@ -87,7 +89,8 @@ def distance_panel(
     margin: float,
     floor: float,
 ) -> Panel:
-    """Each pair over its seeds: the largest distance against the smallest limit of equality."""
+    """Return a panel with the largest distance and the smallest limit of each pair over its
+    seeds."""
     marks: list[Mark] = []
     for pair, seeds in pairs.items():
         n = min(len(curve["step"]) for curve in seeds)

@@ -1,4 +1,4 @@
-"""Arms that do with n ranks what another does with one, and the arithmetic of scaling.
+"""Scaling families: arms that do with n ranks what another arm does with one, and the scaling laws.
 
 Sources: Amdahl 1967, "Validity of the single processor approach to achieving large scale computing
 capabilities"; Gustafson 1988, "Reevaluating Amdahl's law".
@@ -16,16 +16,16 @@ from dualml.store.run import Run
 from dualml.words import Words
 
 STRONG, WEAK = "strong", "weak"
-#: What may differ between one rank and n of them; with one there is nothing to aggregate.
+#: Settings that may differ between one rank and n; one rank aggregates nothing.
 FREE = ("world_size", "aggregation", "dealt_to")
 
 
 @dataclass(frozen=True)
 class Family:
-    """One arm of one rank, and arms of several that are otherwise the same.
+    """One single-rank arm and the multi-rank arms that are otherwise the same.
 
-    ``kind``: ``strong`` (the same batch for all) or ``weak`` (n times as large). ``arms`` have
-    several ranks each, the fewest first, and combine in the same way, by ``strategy``.
+    ``kind``: ``strong`` (the same global batch) or ``weak`` (n times as large). ``arms`` are
+    ordered by their number of ranks and all combine gradients by ``strategy``.
     """
 
     kind: str
@@ -35,12 +35,13 @@ class Family:
 
 
 def families(run: Run, *, pinned: bool = True) -> list[Family]:
-    """Strong scaling first. Ranks without cores of their own share those of one: no scaling.
-
-    Of the ways to combine only the plain ones are taken, where there are any.
+    """Return the scaling families of a run, strong scaling first. If any group of arms uses default
+    aggregation, only such groups are returned.
 
     Args:
-        pinned: families whose ranks have cores of their own; False: the others.
+        run: the run.
+        pinned: True: families whose ranks have cores of their own, since ranks that share the cores
+            of one rank do not scale; False: the others.
     """
     alone = {
         arm: settings
@@ -59,6 +60,7 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
 
 
 def _of(run: Run, base: str, kind: str) -> Iterator[Family]:
+    """Yield the families of the single-rank arm ``base``."""
     free = (*FREE, "batch_size") if kind == WEAK else FREE
     batch = int(run.arms[base].get("batch_size") or 0)
 
@@ -81,7 +83,8 @@ def _of(run: Run, base: str, kind: str) -> Iterator[Family]:
 
 @dataclass(frozen=True)
 class Room:
-    """Cores for the ranks of an arm: ``each`` wants so many, ``have`` are usable; None unknown."""
+    """The CPU cores for the ranks of an arm: each rank needs ``each``, ``have`` are usable; None:
+    unknown."""
 
     ranks: int
     each: int | None
@@ -89,20 +92,22 @@ class Room:
 
     @property
     def enough(self) -> bool | None:
-        """False where ranks take turns on cores: how long they take says nothing of more nodes."""
+        """Whether every rank has cores of its own, None if unknown. If False, ranks take turns on
+        cores and their times say nothing about more nodes."""
         if self.each is None or self.have is None:
             return None
         return self.ranks * self.each <= self.have
 
     @property
     def used(self) -> int | None:
+        """Number of cores that the ranks use together, None if unknown."""
         if self.each is None or self.have is None:
             return None
         return min(self.ranks * self.each, self.have)
 
 
 def room(run: Run, arm: str, backend: str) -> Room:
-    """A rank without cores of its own wants one for each of its threads."""
+    """Return the core budget of an arm; a rank without pinned cores needs one per thread."""
     each = int(run.arms[arm].get("cores") or 0) or None
     if each is None:
         each = max((t.threads for t in run.select(arm, backend) if t.threads), default=None)
@@ -110,8 +115,8 @@ def room(run: Run, arm: str, backend: str) -> Room:
 
 
 def crowding(run: Run, words: Words, arms: Iterable[str] | None = None) -> Iterator[Notice]:
-    """A notice where ranks of any of these arms, or of any at all, took turns on cores: it stands
-    before every time."""
+    """Yield a notice if ranks of these arms (None: of any arm) took turns on cores; it belongs
+    before all times."""
     places = ranks.ran(run, () if arms is None else arms)
     if arms is None or any(room(run, *place).enough is False for place in places):
         items = machine.crowded_items(run, words)
@@ -123,17 +128,18 @@ def crowding(run: Run, words: Words, arms: Iterable[str] | None = None) -> Itera
 
 
 def speedup(kind: str, n: int, one: float, many: float) -> float:
-    """How much more n ranks do in a second: T₁ / Tₙ, or n T₁ / Tₙ where they have n times as much
-    to do (Gustafson's scaled speed-up); T is the time of an update."""
+    """Return the speed-up: T₁ / Tₙ for strong scaling, n T₁ / Tₙ for weak scaling (Gustafson's
+    scaled speed-up), where T is the time of an update."""
     return one / many * (n if kind == WEAK else 1)
 
 
 def amdahl(n: float, one: float, serial: float, communication: float = 0.0) -> float:
-    """T₁ / (u + (T₁ - u) / n + c): each of n ranks repeats the update u of the parameters, shares
-    the rest of T₁ with the others, and communicates for c."""
+    """Return T₁ / (u + (T₁ - u) / n + c): each of n ranks repeats the parameter update u, does its
+    share of the rest of T₁, and communicates for c. All times in seconds."""
     return one / (serial + (one - serial) / n + communication)
 
 
 def gustafson(n: int, one: float, communication: float = 0.0) -> float:
-    """n T₁ / (T₁ + c): each of n ranks does all that the one did, and communicates for c."""
+    """Return n T₁ / (T₁ + c): each of n ranks does all the work of the single rank, and
+    communicates for c. All times in seconds."""
     return n * one / (one + communication)

@@ -1,4 +1,4 @@
-"""The constants of ``cost.json``: what is fitted by them, and what was predicted."""
+"""The fits of ``cost.json``: fitted constants, and predictions compared with measurements."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dualml.words import numbers
 
 
 def fits(run: Run) -> list[Mapping[str, Any]]:
-    """Those that have constants."""
+    """Return the fits that have constants."""
     return [f for f in run.cost.get("fits") or () if (f.get("fit") or {}).get("link")]
 
 
 def fitted(run: Run, backend: str, n: int, strategy: str, nbytes: int) -> float | None:
-    """Seconds by the fit, α·messages + β·bytes + γ·added on the critical path of the strategy: by
-    its own, or point to point for one whose messages are made here; None without one."""
+    """Return the predicted seconds α·messages + β·bytes + γ·added on the critical path of a
+    strategy, None without a fit. The strategy's own fit is preferred to the point-to-point one,
+    which applies only to strategies made of single messages."""
     from dualml.aggregation import STRATEGIES
     from dualml.cost import Point
     from dualml.cost.topology import Topology
@@ -42,7 +43,8 @@ def fitted(run: Run, backend: str, n: int, strategy: str, nbytes: int) -> float 
 
 
 def checks(run: Run) -> list[Mapping[str, Any]]:
-    """Predictions for numbers of ranks that were not fitted, with what was measured there."""
+    """Return the predictions for numbers of ranks that were not fitted, with the measured
+    seconds."""
     keys = ("measured_s", "predicted_s")
     every = run.cost.get("checks") or ()
     return [check for check in every if all(numbers.known(check.get(key)) for key in keys)]

@@ -1,4 +1,4 @@
-"""The page's answer in one sentence: which arms are equal, which are different."""
+"""The answer of the page in one sentence: which arms are equal and which are different."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dualml.report.columns import VERDICT_TONES
 from dualml.store.run import Run, Serial
 from dualml.words import Words
 
-#: From worst to best: the tone of the headline is that of the worst verdict there is.
+#: From worst to best: the headline has the tone of the worst verdict.
 WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")
 TONES: tuple[Tone, ...] = tuple(VERDICT_TONES[verdict] for verdict in WORST_FIRST)
 
 
 def headline(run: Run, words: Words) -> tuple[Tone, str]:
-    """Tone and one sentence: which arms are equal, which different, and n workers against one."""
+    """Return tone and one sentence: which arms are equal, which differ, and multi-rank arms against
+    one."""
     tone, sentence = _frameworks(run, words)
     if not run.judged:
         return tone, sentence
@@ -33,15 +34,15 @@ def headline(run: Run, words: Words) -> tuple[Tone, str]:
 
 
 def split(run: Run, s: Serial) -> bool:
-    """Whether a split arm is held against its whole model."""
+    """Return whether a split arm is compared with its whole model."""
     return s.arm in run.arms and ranks.split(run, s.arm)
 
 
 def kind(run: Run, s: Serial) -> str:
-    """What is held against what: several ranks or a method against one process (``serial``), a
-    split model against the whole one (``serial_split``), one process that computes activations
-    again against one that keeps them (``serial_recompute``), or keeps state or weights elsewhere
-    against one that does not (``serial_offload``)."""
+    """Return what is compared: several ranks or a method with one process (``serial``), a split
+    model with the whole one (``serial_split``), one process that recomputes activations with one
+    that keeps them (``serial_recompute``), or one that offloads state or weights with one that does
+    not (``serial_offload``)."""
     if split(run, s):
         return "serial_split"
     alone = s.arm in run.arms and ranks.size(run, s.arm) == 1 and not run.settings[s.arm].method
@@ -52,7 +53,7 @@ def kind(run: Run, s: Serial) -> str:
 
 
 def worse_first(verdict: str) -> int:
-    """0 for the worst, and for what this version does not know."""
+    """Return the rank of a verdict, 0 for the worst; unknown verdicts count as the worst."""
     return WORST_FIRST.index(verdict) if verdict in WORST_FIRST else 0
 
 
@@ -61,10 +62,11 @@ def _tone(verdicts: Iterable[str]) -> Tone:
 
 
 def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
+    """Return tone and sentence of the comparison between frameworks."""
     if not run.comparisons:
         return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
-    # Arms without a planned order cannot agree and are not meant to.
+    # Arms without a planned order cannot agree, and are not expected to.
     for c in [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons:
         worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=worse_first)
     parts = []
@@ -78,7 +80,7 @@ def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
 
 
 def _names(run: Run, arms: list[str], words: Words, most: int = 5) -> str:
-    """All of a few arms; of many, those of the main group and how many more."""
+    """Return all names of a few arms; of many, those of the main group and the number of others."""
     if len(arms) <= most:
         return words.join(arms)
     shown = [arm for arm in arms if arm in run.main_arms()][:most] or arms[:most]

@@ -1,4 +1,5 @@
-"""Keys that figures share, so that an arm, a framework or a strategy looks the same in all."""
+"""Legend entries that figures share, so that an arm, framework or strategy looks the same
+everywhere."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from dualml.words import Words
 
 FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
 SPARE = ("dash-dot", "hair", "long")
-#: The parts of an update as a rank with a communicator records them.
+#: Part of an update, as ranks with a communicator record it → its colour.
 PARTS = {"compute_s": "steel", "wait_s": "amber", "transfer_s": "brick"}
-#: The same where gradients and updates of the parameters are told apart; ``whole`` of one rank.
+#: Parts with gradient and parameter update separated; ``whole`` is a single rank's update.
 FINE_PARTS = {
     "whole": "pale",
     "gradient": "steel",
@@ -27,27 +28,29 @@ FINE_PARTS = {
 
 
 def colors(run: Run) -> dict[str, str]:
-    """Arm → colour, by its place in its group."""
+    """Return arm → colour, by its position in its group."""
     return {
         arm: CYCLE[k % len(CYCLE)] for arms in run.groups().values() for k, arm in enumerate(arms)
     }
 
 
 def arms(run: Run, names: Iterable[str]) -> list[Key]:
-    """Arms in the colours they have in all figures."""
+    """Return the keys of arms in the colours that they have in all figures."""
     known = colors(run)
     return [Key("arm", name, color=known.get(name, "")) for name in names]
 
 
 def distinct(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[Key]:
-    """Ten colours in order, black for ``base``, to which the others are held."""
+    """Return keys in up to ten distinct colours, black for ``base``, the arm that others are
+    compared with."""
     others = [name for name in names if name != base]
     known = {name: CYCLE[k % len(CYCLE)] for k, name in enumerate(others)}
     return [Key(kind, name, color=known.get(name, "black")) for name in names]
 
 
 def backends(run: Run, names: Iterable[str] | None = None) -> list[Key]:
-    """Backends by their framework's stroke; a second one of a framework gets a spare."""
+    """Return the keys of backends, each with the stroke of its framework; further backends of a
+    framework get a spare stroke."""
     strokes: dict[str, str] = {}
     for k, backend in enumerate(run.backends):
         stroke = FRAMEWORKS.get(run.framework(backend), "")
@@ -58,14 +61,15 @@ def backends(run: Run, names: Iterable[str] | None = None) -> list[Key]:
 
 
 def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Key]:
-    """Backends by colour, where arms have none: points with intervals."""
+    """Return the keys of backends by colour, for points of figures in which arms have no colour."""
     return [
         Key("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker) for k, b in enumerate(names)
     ]
 
 
 def strategies(names: Iterable[str]) -> list[Key]:
-    """Ways to aggregate, the same colour and marker everywhere, also those of other versions."""
+    """Return the keys of aggregation strategies: the same colour and marker everywhere, also for
+    strategies of other versions."""
     from dualml.aggregation import SCHEMES, STRATEGIES
 
     used = set(names)
@@ -80,12 +84,12 @@ def strategies(names: Iterable[str]) -> list[Key]:
 
 
 def plain(keys: Iterable[Key]) -> list[Key]:
-    """The same without markers, for curves of many points."""
+    """Return the keys without markers, for curves of many points."""
     return [replace(key, marker="") for key in keys]
 
 
 def series(words: Words, prefix: str, looks: Mapping[str, str]) -> list[Key]:
-    """Series by colour, labelled by the words ``PREFIX.NAME``."""
+    """Return the keys of series by colour, labelled by the messages ``PREFIX.NAME``."""
     return [
         Key("series", name, words(f"{prefix}.{name}"), color=color) for name, color in looks.items()
     ]

@@ -1,4 +1,4 @@
-"""The largest models that trained under a limit, as a table and sentences."""
+"""The largest models that trained within a memory limit, as a table and sentences."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ KEYS = (
 
 
 def line(tried: Tried, words: Words) -> str:
-    """One try."""
+    """Return the result of one try as a sentence."""
     if tried.fits:
         return words("largest.fits", blocks=tried.blocks, loss=losses(tried))
     return words("largest.full", blocks=tried.blocks, reason=tried.reason)
 
 
 def losses(tried: Tried) -> str:
+    """Return the first and the last loss of a try, e.g. ``4.2 → 3.9``."""
     return " → ".join(numbers.loss(loss) for loss in (tried.losses[0], tried.losses[-1]))
 
 
 def largest(row: LargestRow) -> Tried:
-    """Of its tries the one that is the answer."""
+    """Return the try with the most blocks that fit."""
     return next(tried for tried in row.tries if tried.blocks == row.blocks)
 
 
 def table(rows: Sequence[LargestRow], words: Words, name: str = "largest") -> Table:
-    """Blocks and bytes by the planner, and as they trained."""
+    """Return a table of blocks and bytes, predicted by the planner and measured in training."""
     columns = [
         Column(key, words(f"largest.column.{key}"), show="text" if key in TEXTS else "number")
         for key in KEYS
@@ -55,7 +56,7 @@ def table(rows: Sequence[LargestRow], words: Words, name: str = "largest") -> Ta
 
 
 def next_one(row: LargestRow, words: Words) -> str:
-    """Why one block more does not train."""
+    """Return the sentence that says why one more block does not train."""
     above = next((tried for tried in row.tries if tried.blocks == row.blocks + 1), None)
     setting = f"{row.backend}, ZeRO-{row.zero}, {row.recompute}"
     if above is None:

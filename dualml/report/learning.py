@@ -1,4 +1,4 @@
-"""The curves of training: loss and accuracy of a group's arms on all backends, overlaid."""
+"""Training curves: loss and accuracy of a group's arms on all backends, overlaid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 7  # arms that can be told apart in one figure
 
 
 def learning(run: Run, words: Words, group: str, arms: Sequence[str], axis: str) -> Figure:
-    """Training loss above test accuracy against epochs, updates or seconds."""
+    """Return training loss above test accuracy, against epochs, updates or seconds."""
     logarithmic = axis == "updates" and _far_apart(run, arms)
     label = words(f"axis.{axis}") + (words("axis.log") if logarithmic else "")
     x = Axis(label, "symlog" if logarithmic else "linear", low=0)
@@ -46,8 +46,8 @@ def learning(run: Run, words: Words, group: str, arms: Sequence[str], axis: str)
 
 
 def _marks(run: Run, arm: str, metric: str, axis: str) -> Iterator[Mark]:
-    """One arm's curves on all backends: mean and range over the seeds, the noise behind it, and
-    where a run broke off a cross."""
+    """Yield the curves of one arm on all backends: mean and range over the seeds, the raw mean
+    behind it, and a cross where a trial broke off."""
     scale = 100.0 if metric.endswith("accuracy") else 1.0
     for backend in run.backends:
         owner = Owner(arm, backend)
@@ -70,6 +70,7 @@ def _marks(run: Run, arm: str, metric: str, axis: str) -> Iterator[Mark]:
 
 
 def _far_apart(run: Run, arms: Sequence[str]) -> bool:
-    """Full-batch arms make few updates, others thousands: then 0, 1, 10, 100, …"""
+    """Return whether the arms' numbers of updates differ so much that the axis has to be
+    logarithmic: full-batch arms make few updates, others thousands."""
     most = [max([t.updates or 0 for t in run.select(arm)], default=0) for arm in arms]
     return max(most) > 4 * min([m for m in most if m], default=0) > 0

@@ -1,4 +1,4 @@
-"""What the ranks of a run had to share, and how long the vector is that they combine."""
+"""CPU cores that the ranks of a run shared, and the size of the vector that they reduce."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dualml.words import Words
 
 
 def cores(run: Run, backend: str) -> int | None:
-    """Usable cores, as the backend recorded them."""
+    """Return the number of usable cores, as the backend recorded it."""
     return recorded_cores(run.environment.get(backend) or {})
 
 
 def crowded(run: Run) -> list[tuple[str, int, int, int]]:
-    """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
+    """Return the backends whose ranks had to share cores: backend, most ranks, threads per rank,
+    cores."""
     out = []
     for backend in run.backends:
         have = cores(run, backend)
@@ -30,7 +31,7 @@ def crowded(run: Run) -> list[tuple[str, int, int, int]]:
 
 
 def vector_bytes(run: Run) -> int | None:
-    """S: bytes of the model's parameters in float32; None for a model that is not known here."""
+    """Return S, the bytes of the model's parameters in float32; None for an unknown model."""
     from dualml.errors import UserError
     from dualml.model.spec import ModelSpec
     from dualml.model.zoo import model
@@ -39,7 +40,7 @@ def vector_bytes(run: Run) -> int | None:
     if run.experiment.get("pretrained"):
         return ModelSpec.restore(dict(run.models[name])).nbytes() if name in run.models else None
     sizes: dict[str, Any] = {key: run.experiment.get(key) for key in ("sizes", "recurrent")}
-    if data.get("vocabulary"):  # of a text
+    if data.get("vocabulary"):  # text data
         sizes |= {"words": data["vocabulary"], "length": data.get("length")}
     if data.get("classes"):
         sizes["classes"] = len(data["classes"])
@@ -50,7 +51,7 @@ def vector_bytes(run: Run) -> int | None:
 
 
 def crowded_items(run: Run, words: Words) -> list[str]:
-    """The backends whose ranks had to share cores, with the numbers."""
+    """Return the backends whose ranks had to share cores as texts with the numbers."""
     return [
         words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
         for backend, n, threads, have in crowded(run)

@@ -1,11 +1,11 @@
-r"""A small part of LaTeX → MathML, which browsers draw without a network or a script.
+r"""Convert a small subset of LaTeX to MathML, which browsers draw without a network or a script.
 
-Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, upright words in
-``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their names in HTML or
+Supported: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, upright words in
+``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their HTML names or
 `SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
 
-A library that knows more, latex2mathml 3.81, writes commands that it does not know and braces that
-do not match into the page, and a ``<`` in a text as markup: what is unknown is refused here.
+A larger library, latex2mathml 3.81, copies unknown commands and unbalanced braces into the page,
+and a ``<`` in a text as markup; here, unsupported input is refused.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import re
 from html import escape
 from html.entities import html5
 
-#: Commands that HTML calls otherwise or not at all.
+#: Commands whose name in HTML is different or missing.
 SYMBOLS = {"varepsilon": "ε", "cdot": "·", "partial": "∂", "log": "log", "min": "min", "max": "max"}
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
 
 
 def mathml(latex: str, *, block: bool = True) -> str:
-    """One ``<math>`` element; ``ValueError`` for a command outside the known part."""
+    """Return one ``<math>`` element; raise `ValueError` for a command outside the subset."""
     tokens = [t for t in _TOKEN.findall(latex) if not t.isspace()]
     body = _row(tokens)
     if tokens:

@@ -1,4 +1,4 @@
-"""The collectives alone, as measured: times and bytes by strategy and size."""
+"""Measured collectives: seconds and bytes by strategy and size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Traffic(NamedTuple):
-    """Of one call: messages and bytes of the rank that sends most, and bytes of all ranks."""
+    """Traffic of one call: messages and bytes of the rank that sends most, and bytes of all
+    ranks."""
 
     messages: Any
     nbytes: Any
@@ -27,12 +28,12 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """All measurements of one backend among n ranks.
+    """All measurements of one backend with n ranks.
 
     Attributes:
         rows: (strategy, bytes) → the row of ``collectives.json``; of several seeds the medians.
         copies: bytes → seconds to copy them in memory.
-        threads: the ranks are threads of one process, which send nothing over any interface.
+        threads: whether the ranks are threads of one process, which use no network interface.
     """
 
     backend: str
@@ -51,40 +52,45 @@ class Measured:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The smallest and the largest size."""
+        """The smallest and the largest size in bytes."""
         return self.sizes[0], self.sizes[-1]
 
     @property
     def exact(self) -> list[str]:
-        """The strategies that compete: they give every rank the sum."""
+        """The strategies that give every rank the exact sum, which are compared with each other."""
         return [name for name in self.strategies if ranks.exact(name)]
 
     def seconds(self, strategy: str, size: int) -> float | None:
+        """Return the seconds of one call, None if it was not measured."""
         row = self.rows.get((strategy, size))
         return float(row["seconds"]) if row else None
 
     def bandwidths(self, strategy: str, size: int) -> Bandwidths | None:
-        """Of an all-reduce, as nccl-tests define them."""
+        """Return algorithm and bus bandwidth as nccl-tests define them, None for what is no
+        all-reduce."""
         from dualml.cost.bandwidth import bandwidths
 
         seconds = self.seconds(strategy, size)
         return None if seconds is None else bandwidths(strategy, self.n, size, seconds)
 
     def competing(self, size: int) -> dict[str, float]:
-        """Seconds of the exact strategies, the fastest first."""
+        """Return strategy → seconds of the exact strategies, the fastest first."""
         return rising(known({name: self.seconds(name, size) for name in self.exact}))
 
     def fastest(self, size: int) -> str | None:
+        """Return the fastest exact strategy at a size, None without a measurement."""
         return next(iter(self.competing(size)), None)
 
     def ranges(self) -> list[tuple[str, int, int]]:
-        """Ranges of sizes with one fastest strategy: its name, the first and the last size."""
+        """Return ranges of sizes with one fastest strategy: its name, the first and the last
+        size."""
         best = [(name, size) for size in self.sizes if (name := self.fastest(size)) is not None]
         grouped = ((name, [*group]) for name, group in groupby(best, key=lambda pair: pair[0]))
         return [(name, group[0][1], group[-1][1]) for name, group in grouped]
 
     def close(self) -> int:
-        """Sizes at which another strategy's quartiles reach down to those of the fastest."""
+        """Return the number of sizes at which another strategy's quartiles overlap those of the
+        fastest."""
         near = 0
         for size in self.sizes:
             rows = [self.rows[name, size] for name in self.competing(size)]
@@ -92,7 +98,8 @@ class Measured:
         return near
 
     def counted(self, strategy: str, size: int) -> Traffic | None:
-        """As the ranks counted it; None where a native collective made the messages."""
+        """Return the traffic that the ranks counted; None for native collectives, whose messages
+        are unseen."""
         row = self.rows.get((strategy, size)) or {}
         traffic = row.get("traffic") or ()
         sent = [(int(t["sent"]), int(t["bytes_sent"])) for t in traffic]
@@ -102,7 +109,7 @@ class Measured:
         return Traffic(messages, nbytes, sum(b for _, b in sent))
 
     def closed(self, strategy: str, size: int) -> Traffic | None:
-        """By the closed form; None for a strategy that has none here."""
+        """Return the traffic by the closed form; None for a strategy without one."""
         from dualml.cost.closed import cost
         from dualml.errors import UserError
 
@@ -113,7 +120,7 @@ class Measured:
         return Traffic(moved.sent, moved.bytes_sent, moved.total_bytes)
 
     def wire_ratio(self, strategy: str, size: int) -> float | None:
-        """Bytes on the wire over those of the closed form."""
+        """Return the bytes on the wire relative to the closed form, None if either is unknown."""
         wire = (self.rows.get((strategy, size)) or {}).get("wire_bytes")
         closed = self.closed(strategy, size)
         if self.threads or not numbers.known(wire) or closed is None or not closed.total:
@@ -126,8 +133,9 @@ def crossing(
     few: Callable[[int], float | None],
     little: Callable[[int], float | None],
 ) -> tuple[int, int] | None:
-    """The last size at which the strategy of few messages is faster, and the first from which that
-    of few bytes is at every larger one, by the seconds of each; None without a change."""
+    """Return the last size at which the latency-optimal strategy (few messages) is faster, and the
+    first from which the bandwidth-optimal one (few bytes) always is, by the seconds of each; None
+    without exactly one change."""
     faster = [
         (size, a < b)
         for size in sizes
@@ -138,7 +146,7 @@ def crossing(
 
 
 def measured(run: Run) -> list[Measured]:
-    """By backend and number of ranks."""
+    """Return the measurements of a run, ordered by backend and number of ranks."""
     trials: dict[tuple[int, int], list[Trial]] = {}
     for t in run.trials:
         if t.ok and t.collectives and t.collectives["rows"]:
@@ -148,6 +156,7 @@ def measured(run: Run) -> list[Measured]:
 
 
 def _together(trials: Sequence[Trial]) -> Measured:
+    """Return the measurements of several seeds as one: the medians."""
     rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     copies: dict[int, list[float]] = {}
     for t in trials:
@@ -167,8 +176,8 @@ def _together(trials: Sequence[Trial]) -> Measured:
 
 
 def at_once(run: Run, every: Sequence[Measured]) -> list[Measured]:
-    """Of each backend the measurement among as many ranks as all can run at the same time on cores
-    of their own, the most there are; where none can, among the fewest."""
+    """Return one measurement per backend, all with the same number of ranks: the largest for which
+    every rank has a core of its own, or the smallest of all if there is none."""
     frameworks = [m for m in every if m.backend in ranks.frameworks(run)] or list(every)
     sizes = sorted({m.n for m in frameworks})
     cores = min(machine.cores(run, m.backend) or 1 for m in frameworks)

@@ -1,4 +1,4 @@
-"""What several topics ask of a run and its trials."""
+"""Quantities of runs and trials that several topics use."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ K = TypeVar("K")
 
 
 def alone(run: Run) -> bool:
-    """Whether the main arms train on one rank each: what the topics of one rank are about."""
+    """Return whether all main arms train on one rank, as the single-rank topics require."""
     arms = run.main_arms()
     return bool(arms) and all(ranks.size(run, arm) == 1 for arm in arms)
 
 
 def loss_unit(run: Run) -> str:
+    """Return the unit of the loss: ``nat`` for cross-entropy, else ``1``."""
     return "nat" if run.experiment.get("loss", "cross_entropy") == "cross_entropy" else "1"
 
 
 def slug(group: str) -> str:
-    """A group's name as a part of a file name."""
+    """Return a group's name as part of a file name."""
     return "".join(c if c.isalnum() else "-" for c in group.lower())
 
 
 def epoch_seconds(run: Run, trial: Trial) -> float | None:
-    """Training seconds per pass over the training set."""
+    """Return the training seconds per pass over the training set, None if unknown."""
     if not trial.train_s or not trial.sample_gradients or not run.train_size:
         return None
     return trial.train_s * run.train_size / trial.sample_gradients
@@ -37,16 +38,17 @@ def epoch_seconds(run: Run, trial: Trial) -> float | None:
 def mean(
     run: Run, arm: str, backend: str | None, of: str | Callable[[Trial], float | None]
 ) -> float | None:
-    """Mean over the successful trials of what the trial records as ``of``, or of a function."""
+    """Return the mean over the successful trials of a field of the trial, or of a function of it;
+    None without a value. ``backend`` None takes all backends."""
     trials = run.select(arm, backend)
     return numbers.mean([getattr(t, of) if isinstance(of, str) else of(t) for t in trials])
 
 
 def known(values: Mapping[K, float | None]) -> dict[K, float]:
-    """Those that have a value."""
+    """Return the mapping without the keys whose value is None."""
     return {place: value for place, value in values.items() if value is not None}
 
 
 def rising(values: Mapping[K, float], down: bool = False) -> dict[K, float]:
-    """From the least to the greatest, or ``down`` from the greatest."""
+    """Return the mapping sorted by value, ascending or (``descending``) descending."""
     return dict(sorted(values.items(), key=lambda item: item[1], reverse=down))

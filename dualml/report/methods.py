@@ -1,4 +1,4 @@
-"""The arms of a run as ways to train: what each is, what it was held against, what it costs."""
+"""Training methods: each arm of a run on a backend with its baseline, its verdict and its costs."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
 from dualml.zero.units import moved
 
-#: What may differ between two ways to train the same model, and what differs where one of them is
-#: held to another task: then it is named, with what it did in place of what.
+#: Settings that may differ between two training methods with the same task, and settings that
+#: change the task: such a method is listed with the difference, not ranked.
 WAYS = (*HOW, "precision", "loss_scale")
 TASKS = (*WAYS, "batch_size", "partition", "dealt_to")
-#: Of the accuracy that the reference ends with: the first evaluation that reaches it counts.
+#: Target accuracy as a fraction of the baseline's final accuracy.
 TARGET = 0.95
 PACKAGES = {"torch": "dualml_torch", "mindspore": "dualml_ms"}
 
 
 def about(run: Run) -> bool:
-    """Whether a run compares methods."""
+    """Return whether a run compares methods."""
     return any(arm.method for arm in run.settings.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Way(Result):
-    """An arm on a backend."""
+    """A training arm on a backend."""
 
     @property
     def arm_settings(self) -> Arm:
@@ -50,15 +50,16 @@ class Way(Result):
 
     @property
     def info(self) -> MethodInfo | None:
-        """What is known of its method; None of dualml's own training."""
+        """Description of the method, None for dualml's own training."""
         return METHODS.get(self.run.framework(self.backend), {}).get(self.arm_settings.method)
 
     @property
     def prepared(self) -> bool:
-        """Whether its engine's loader deals the samples out."""
+        """Whether the engine's data loader partitions the samples."""
         return self.info is not None and self.info.prepared
 
     def title(self, words: Words) -> str:
+        """Return the name of the method in the page's language."""
         arm = self.arm_settings
         if arm.method == "single":
             return words("methods.single")
@@ -67,22 +68,25 @@ class Way(Result):
         return words("methods.ours" if arm.world_size == 1 else "methods.ours_ranks")
 
     def launcher(self, words: Words) -> str:
+        """Return the launcher that started the ranks, a dash with one rank."""
         alone = self.arm_settings.world_size == 1
         return numbers.NONE if alone else self.arm_settings.launcher or words("methods.launcher")
 
     @property
     def precision(self) -> str:
+        """Precision of the training, e.g. ``fp32`` or ``bf16``."""
         return self.info.precision if self.info else self.arm_settings.precision
 
     @property
     def processes(self) -> int:
-        """That trained."""
+        """Number of processes that took part in training."""
         return max((t.processes for t in self.trials), default=self.arm_settings.world_size)
 
     @cached_property
     def reference(self) -> Way | None:
-        """The plain arm with one process on the same backend, if there is one with the same batches
-        that; None of a plain arm."""
+        """The plain arm (`is_plain`) on the same backend to compare with: one with the same
+        batches and partition if there is one, else one with others. None for a plain arm, or
+        without any."""
         if plain(self.arm_settings):
             return None
         alike = (
@@ -97,20 +101,23 @@ class Way(Result):
 
     @cached_property
     def judged(self) -> list[Serial]:
+        """Comparisons with the single-process baseline, one per seed."""
         return self._own(self.run.serial)
 
     @cached_property
     def lowered(self) -> list[Serial]:
-        """Of a method in a lower precision: against our own training in it, by its envelope."""
+        """Comparisons of a low-precision method with our own training in the same precision, by its
+        envelope."""
         return self._own(self.run.lowered)
 
     def _own(self, among: Sequence[Serial]) -> list[Serial]:
+        """Return the comparisons of this arm and backend."""
         return [s for s in among if (s.arm, s.backend) == (self.arm, self.backend)]
 
     @cached_property
     def verdict(self) -> str:
-        """The worst over the seeds; of a method with another precision that of the seeds together;
-        empty without one."""
+        """The worst verdict over the seeds; in another precision than the baseline's the verdict of
+        the equivalence test over all seeds. Empty without one."""
         if worst := worst_of(self.judged):
             return worst
         test = self.over_seeds
@@ -118,7 +125,7 @@ class Way(Result):
 
     @property
     def over_seeds(self) -> Mapping[str, Any] | None:
-        """Of a lower precision: the test of its accuracies against those of float32."""
+        """Equivalence test of low-precision accuracies with those of float32, None without one."""
         tests = (s.evidence.get("equivalence") for s in self.judged if s.reason == "precision")
         return next(filter(None, tests), None)
 
@@ -130,14 +137,15 @@ class Way(Result):
 
     @cached_property
     def steps_s(self) -> tuple[float, float, float] | None:
-        """Quartiles of the seconds of an update: medians over the seeds."""
+        """Quartiles of the seconds of an update (25, 50, 75 %), medians over the seeds; None if
+        unknown."""
         known = [t.step_s for t in self.trials if len(t.step_s) == 3]
         low, middle, high = np.median(known, axis=0).tolist() if known else (0.0, 0.0, 0.0)
         return (low, middle, high) if known else None
 
     @property
     def ratio(self) -> float | None:
-        """Of an update's seconds to the reference's."""
+        """Median seconds of an update relative to the baseline's, None if unknown."""
         one = self.reference
         if one is None or self.steps_s is None or one.steps_s is None:
             return None
@@ -145,11 +153,12 @@ class Way(Result):
 
     @property
     def closed_ratio(self) -> float | None:
-        """`ratio` by the closed form: a backward pass costs two forward passes, and all threads of
-        all processes share them for nothing; None in another precision, whose arithmetic has
-        another speed, and where the threads are not known.
+        """`step_ratio` by the closed form: a backward pass costs two forward passes, and the
+        threads of all processes share them without overhead. None in another precision, whose
+        arithmetic has another speed, or if the number of threads is unknown.
 
-        Source: Narayanan et al. 2021, appendix, for the passes."""
+        Source: Narayanan et al. 2021, appendix, for the passes.
+        """
         one = self.reference
         if one is None or self.precision != one.precision or not (self.threads and one.threads):
             return None
@@ -158,25 +167,27 @@ class Way(Result):
 
     @property
     def threads(self) -> int:
-        """Of all processes; 0: not known."""
+        """Number of threads of all processes, 0 if unknown."""
         usual = str((self.run.environment.get(self.backend) or {}).get("threads", ""))
         told = max((t.threads for t in self.trials if t.threads), default=None)
         return self.processes * (told or (int(usual) if usual.isdecimal() else 0))
 
     @property
     def target(self) -> float | None:
-        """The accuracy that counts as reached."""
+        """The test accuracy to reach, as a fraction: `TARGET` times the baseline's; None if
+        unknown."""
         one = self.reference or self
         return TARGET * one.accuracy.mean if one.accuracy else None
 
     @cached_property
     def reached(self) -> list[float | None]:
-        """Seconds of training to the target, of each seed; None where it is not reached."""
+        """Training seconds to the target accuracy for each seed; None for seeds that do not reach
+        it."""
         return [_reached(t, self.target) for t in self.trials]
 
     @property
     def reached_s(self) -> tuple[float, float, float] | None:
-        """Their quartiles; None if one seed does not reach it."""
+        """Quartiles of `seconds_to_target`; None if any seed does not reach the target."""
         seconds = [s for s in self.reached if s is not None]
         if not seconds or len(seconds) < len(self.reached):
             return None
@@ -185,45 +196,47 @@ class Way(Result):
 
     @property
     def f1(self) -> float | None:
-        """Macro F1, mean over the seeds."""
+        """Macro F1, mean over the seeds; None without confusion matrices."""
         tables = [np.array(t.confusion) for t in self.trials if t.confusion]
         return numbers.mean([macro(table)[2] for table in tables])
 
     @property
     def held(self) -> float | None:
-        """Bytes on the device of the rank that needs most: `Trial.device_bytes`."""
+        """Median bytes on the device of the rank that uses most (`Trial.device_bytes`), None if
+        unknown."""
         return self._median([t.device_bytes for t in self.trials])
 
     @property
     def counted(self) -> float | None:
-        """Of it what was seen."""
+        """Measured bytes on the rank that uses most memory, or None."""
         return self._median([t.counted_bytes for t in self.trials])
 
     @cached_property
     def ranks_memory(self) -> Sequence[DeviceMemory]:
-        """Of each rank of the first trial that counted."""
+        """Memory of each rank in the first trial that measured it."""
         return next((t.device_memory for t in self.trials if t.device_memory), ())
 
     @property
     def most_memory(self) -> DeviceMemory | None:
-        """Of the rank that needs most."""
+        """Memory of the rank that uses most, None if it was not measured."""
         return max(self.ranks_memory, key=lambda rank: rank.counted, default=None)
 
     @property
     def closed_held(self) -> float | None:
-        """Bytes of weights, gradients and state by the closed form."""
+        """Bytes of weights, gradients and state by the closed form, None without one."""
         counted = self.ranks_memory
         form = closed_form(self.run, self.arm, self.backend, counted) if counted else None
         return form.nbytes if form else None
 
     @property
     def sent(self) -> float | None:
+        """Median bytes that a rank sends in an update, as measured on the wire; None if unknown."""
         return self._median([t.sent_bytes for t in self.trials])
 
     @property
     def closed(self) -> float | None:
-        """Bytes that a rank sends in an update by the closed form: so many times (n - 1)/n of the
-        model's, two for an all-reduce by a ring; None where none is known."""
+        """Bytes that a rank sends in an update by the closed form: a multiple of (n - 1)/n of the
+        model's bytes, two for a ring all-reduce; None without a closed form."""
         settings, n = self.arm_settings, self.processes
         if settings.zero:
             units, own = units_in(self.run, self.arm), -(-settings.batch_size // n)
@@ -241,7 +254,7 @@ class Way(Result):
 
     @property
     def epoch_updates(self) -> float | None:
-        """Updates of one pass over the data."""
+        """Number of updates in one pass over the data, None if unknown."""
         t = self.trials[0] if self.trials else None
         size = self.run.train_size
         if t is None or not t.updates or not t.sample_gradients or not size:
@@ -252,7 +265,7 @@ class Way(Result):
 
     @cached_property
     def code(self) -> Code | None:
-        """Its file as a change of ``single``, with the lines around each change."""
+        """The method's file as a diff from ``single``, None if it is unavailable."""
         if self.info is None or self.info.unsupported:
             return None
         package = PACKAGES.get(self.run.framework(self.backend), "")
@@ -260,29 +273,32 @@ class Way(Result):
 
     @property
     def changed(self) -> int | None:
-        """Lines of code that are new or other than in ``single``."""
+        """Number of lines of code added to ``single``, None if the file is unavailable."""
         return None if self.code is None else new_lines(self.code)
 
 
 def worst_of(judged: Sequence[Serial]) -> str:
-    """Of the verdicts of the seeds; empty without any."""
+    """Return the worst verdict of several seeds; empty without any."""
     return max((s.verdict for s in judged if s.verdict), key=VERDICTS.index, default="")
 
 
 def plain(arm: Arm) -> bool:
-    """dualml's own training in one process, in float32."""
+    """Return whether an arm is dualml's own training in one process, in float32."""
     alone = arm.kind == "train" and arm.world_size == 1
     return alone and not arm.method and arm.precision == "fp32"
 
 
 def ways(run: Run, *, ok: bool = True) -> list[Way]:
-    """Every training arm on every backend, where it ran or, unless ``ok``, was to."""
+    """Return every training arm on every backend that has a successful trial or, unless ``ok``, any
+    trial."""
     places = [(t.arm, t.backend) for arm in ranks.training(run)
               for b in run.backends for t in run.select(arm, b, ok=ok)]  # fmt: skip
     return [Way(run, *place) for place in dict.fromkeys(places)]
 
 
 def _reached(t: Trial, target: float | None) -> float | None:
+    """Return the training seconds at the first evaluation that reaches the target accuracy, else
+    None."""
     curve = t.curves.get("test_accuracy")
     if target is None or curve is None:
         return None

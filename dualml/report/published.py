@@ -14,16 +14,17 @@ from dualml.words import Words, numbers
 
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
 TEXTS |= {"text", "repository", "commit", "read", "licence"}
-#: Curves priced by another formula, to show what the one that is used is worth.
+#: Curves also predicted by another formula, to compare it with the one in use.
 OTHERS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
-#: Ends of the ranges of sizes.
+#: Bounds between the ranges of sizes, in bytes.
 SMALL, LARGE = 16 * 2**10, 16 * 2**20
-#: What is drawn: curves of a panel, and the colours of its numbers of ranks, the fewest first.
+#: Curves of each panel; colours by number of ranks, the fewest first.
 DRAWN = ("h200-ll", "h200-nvls"), ("marenostrum-ring",), ("marenostrum-tree",), ("leonardo-ring",)
 COLOURS = ("blue", "vermilion", "green", "pink", "orange")
 
 
 def tables(words: Words) -> Iterator[Table]:
+    """Yield all tables about the published curves."""
     yield errors(words)
     yield bands(words)
     yield formulas(words)
@@ -40,12 +41,12 @@ def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Words) -> T
 
 
 def both(errors: Sequence[float]) -> str:
-    """``7.3 % / 11.6 %``, median and worst; a dash for none."""
+    """Return median and worst error, e.g. ``7.3 % / 11.6 %``; a dash for none."""
     return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.NONE
 
 
 def errors(words: Words) -> Table:
-    """Of every curve: its constants and its errors."""
+    """Return the table of every curve's fitted constants and errors."""
     rows: list[Cells] = []
     for curve in curves().values():
         link, parts = curve.fit().link, curve.parts()
@@ -61,12 +62,12 @@ def errors(words: Words) -> Table:
 
 
 def ranks(points: Iterable[Measured]) -> str:
-    """Their numbers of ranks: ``1,024, 2,048``."""
+    """Return the distinct numbers of ranks as text, e.g. ``1,024, 2,048``."""
     return ", ".join(f"{n:,}" for n in sorted({p.n for p in points})) or numbers.NONE
 
 
 def bands(words: Words) -> Table:
-    """Where the model misses: the median signed error of what was held out, by the size."""
+    """Return the table of the median signed error of held-out points, by size."""
     rows: list[Cells] = []
     for curve in curves().values():
         parts = curve.parts()
@@ -80,11 +81,13 @@ def bands(words: Words) -> Table:
 
 
 def signed(share: float) -> str:
+    """Return a signed percentage, e.g. ``+12 %``."""
     return f"{100 * share:+.0f} %".replace("-", "−")
 
 
 def formulas(words: Words) -> Table:
-    """Other ranks and large messages by the formula that is used and by another one."""
+    """Return the table of errors on other ranks and large messages, by the formula in use and by
+    another."""
     rows: list[Cells] = []
     for name, other in OTHERS:
         curve = curves()[name]
@@ -96,7 +99,7 @@ def formulas(words: Words) -> Table:
 
 
 def measured(words: Words) -> Table:
-    """What each curve was measured on."""
+    """Return the table of the hardware and software of each curve."""
     rows: list[Cells] = []
     for curve in curves().values():
         about = curve.about
@@ -107,7 +110,7 @@ def measured(words: Words) -> Table:
 
 
 def sources(words: Words) -> Table:
-    """Who published the curves, and where they were read."""
+    """Return the table of sources: who published the curves, and where they were read."""
     rows: list[Cells] = [
         [name, of["text"], of["repository"], of["commit"][:10], str(of["read"]), of["licence"]]
         for name, of in given()["sources"].items()
@@ -117,7 +120,7 @@ def sources(words: Words) -> Table:
 
 
 def figure(words: Words) -> Figure:
-    """Predicted lines over published points, time against size."""
+    """Return the figure of predicted lines over published points: time against size."""
     drawn = [[curves()[name] for name in names] for names in DRAWN]
     keys = [
         Key("series", "fitted", words("published.fitted"), marker="circle"),

@@ -1,4 +1,4 @@
-"""What an arm does with its ranks: strategy, handicap, the arms it is to be held against."""
+"""Properties of an arm's ranks: strategy, straggler, times, and the parts of an update."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dualml.experiment.arm import Slow
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
-#: The kinds of handicap in the order of figures: the key of `Slow` that sets each, and by what its
-#: amount is multiplied to be shown.
+#: Kind of handicap, in the order of figures → the key of `Straggler` that sets it, and the factor
+#: to display units.
 HANDICAPS = {
     "compute": ("compute", 1.0),
     "latency": ("latency_s", 1e3),
@@ -22,7 +22,7 @@ HANDICAPS = {
 
 
 def distributed(run: Run) -> bool:
-    """Whether any arm has several ranks or measures collectives."""
+    """Return whether any arm has several ranks or measures collectives."""
     return any(arm.world_size > 1 or arm.kind != "train" for arm in run.settings.values())
 
 
@@ -31,21 +31,22 @@ def size(run: Run, arm: str) -> int:
 
 
 def training(run: Run) -> list[str]:
+    """Return the arms that train."""
     return [arm for arm in run.arms if run.settings[arm].kind == "train"]
 
 
 def several(run: Run) -> list[str]:
-    """Training arms with more than one rank, each with the whole model."""
+    """Return the training arms with several ranks that each hold the whole model."""
     return [arm for arm in training(run) if size(run, arm) > 1 and not split(run, arm)]
 
 
 def ran(run: Run, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Arm and backend wherever a trial succeeded."""
+    """Yield arm and backend wherever a trial succeeded."""
     return ((arm, b) for arm in arms for b in run.backends if run.select(arm, b))
 
 
 def split(run: Run, arm: str) -> bool:
-    """Whether the ranks share one model."""
+    """Return whether the ranks share one model."""
     return run.settings[arm].split is not None
 
 
@@ -54,9 +55,9 @@ def aggregation(run: Run, arm: str) -> Aggregation:
 
 
 def strategy(run: Run, arm: str) -> str:
-    """What carries it out: a method by its name, since nothing of the aggregation is asked of it;
-    ranks that share out gradients add them up and gather weights around a ring, where nobody named
-    another."""
+    """Return the name of the strategy that an arm uses: the method's name for a method, whose
+    aggregation settings are unused; ``ring`` for ranks that shard gradients by reduce-scatter if no
+    strategy is set."""
     settings = run.settings[arm]
     if settings.method:
         return settings.method
@@ -66,7 +67,7 @@ def strategy(run: Run, arm: str) -> str:
 
 
 def plain(run: Run, arm: str) -> bool:
-    """Nothing about its aggregation but the strategy was chosen."""
+    """Return whether an arm changes nothing about its aggregation but the strategy."""
     others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
     shared = run.settings[arm].zero
     return others == Aggregation() and strategy(run, arm) in _known() and not shared
@@ -79,25 +80,26 @@ def _known() -> list[str]:
 
 
 def strategies(run: Run) -> list[str]:
-    """Every strategy that trained or was measured, in the order of tables."""
+    """Return every strategy that trained or was measured, in the order of tables."""
     used = {strategy(run, arm) for arm in several(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
     return [name for name in _known() if name in used] + sorted(used - set(_known()))
 
 
 def exact(name: str) -> bool:
-    """Every rank ends with the sum over all of them."""
+    """Return whether every rank ends up with the sum over all ranks."""
     from dualml.aggregation import STRATEGIES
 
     return name in STRATEGIES and STRATEGIES[name].exact
 
 
 def slow(run: Run, arm: str) -> Slow | None:
+    """Return the settings of the arm's straggler, None without one."""
     return run.settings[arm].slow
 
 
 def _amounts(run: Run, arm: str) -> dict[str, float]:
-    """Kind of handicap → its amount, of those that are set."""
+    """Return kind of handicap → its amount in display units, for those that are set."""
     given = (slow(run, arm) or Slow()).model_dump(exclude_defaults=True)
     return {
         kind: factor * given[key]
@@ -107,12 +109,12 @@ def _amounts(run: Run, arm: str) -> dict[str, float]:
 
 
 def handicap(run: Run, arm: str) -> str:
-    """The kind of the arm's handicap, or nothing."""
+    """Return the kind of the arm's handicap, empty without one."""
     return next(iter(_amounts(run, arm)), "")
 
 
 def handicap_text(run: Run, arm: str, words: Words) -> str:
-    """``rank 1: compute × 4, from update 50 on``."""
+    """Return the handicap as text, e.g. ``rank 1: compute × 4, from update 50 on``."""
     s = slow(run, arm)
     if s is None:
         return numbers.NONE
@@ -122,18 +124,18 @@ def handicap_text(run: Run, arm: str, words: Words) -> str:
 
 
 def step_seconds(trial: Trial) -> float | None:
-    """Training seconds per update (per global batch)."""
+    """Return the training seconds per update (per global batch), None if unknown."""
     return trial.train_s / trial.updates if trial.train_s and trial.updates else None
 
 
 def mean_step(run: Run, arm: str, backend: str) -> float | None:
-    """Median over the seeds."""
+    """Return the median over the seeds of the seconds per update, None if unknown."""
     seconds = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
     return median(seconds) if seconds else None
 
 
 def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
-    """Rank by rank, mean over the seeds: seconds of computing, waiting, transferring."""
+    """Return the seconds of computing, waiting and transferring per rank, mean over the seeds."""
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
     whole = [t for t in run.select(arm, backend) if all({*keys} <= {*row} for row in t.ranks)]
     trials = [t for t in whole if t.ranks]
@@ -144,12 +146,13 @@ def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
 
 
 def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean over the ranks, or over the seeds of one."""
+    """Return the mean of each quantity over rows, one per rank or per seed."""
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 
 def update_seconds(run: Run, arm: str, backend: str) -> float | None:
-    """Mean over the ranks; of a handicap that sets in later the updates from then on."""
+    """Return the mean seconds of an update over the ranks; for a handicap that begins later only
+    the updates from then on count. None if unknown."""
     first = (slow(run, arm) or Slow()).since - 1
     spent = [r["done"] - r["begin"] for t in run.select(arm, backend) for r in t.times]
     if first and spent and all(len(s) > first for s in spent):
@@ -159,10 +162,12 @@ def update_seconds(run: Run, arm: str, backend: str) -> float | None:
 
 
 def share(run: Run, arm: str, backend: str) -> float | None:
+    """Return the share of the time spent on communication, mean over the seeds; None if unknown."""
     return numbers.mean([t.communication_share for t in run.select(arm, backend)])
 
 
 def frameworks(run: Run) -> list[str]:
-    """The backends whose speed is of interest: the NumPy reference only if little else is there."""
+    """Return the backends whose speed matters: the NumPy reference counts only if at most one
+    framework is there."""
     others = [b for b in run.backends if run.framework(b) != "numpy"]
     return others if len(others) > 1 else run.backends

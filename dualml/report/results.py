@@ -1,4 +1,4 @@
-"""What the seeds of an arm came to on one backend, and whether they show two arms equal."""
+"""Results of an arm on one backend over its seeds, and tests for differences between two arms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualml.words import Words, numbers
 
 
 def _seeds(what: Callable[[Trial], float | None]) -> cached_property[dict[int, float]]:
-    """Seed → what a trial knows, of those that do."""
+    """Return a cached property: seed → the value of a trial, for the trials that have one."""
 
     def by_seed(result: Result) -> dict[int, float]:
         values = {t.seed: what(t) for t in result.trials}
@@ -26,15 +26,16 @@ def _seeds(what: Callable[[Trial], float | None]) -> cached_property[dict[int, f
 
 
 def _mean(values: Callable[[Result], Iterable[float | None]]) -> cached_property[Spread | None]:
+    """Return a cached property: the mean of the values with its confidence interval."""
     return cached_property(lambda result: spread(values(result)))
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What the successful trials of an arm came to on one backend, None where nothing is known.
+    """Results of the successful trials of an arm on one backend; None for unknown quantities.
 
-    ``step`` (all that happens between two updates included) and ``epoch`` in seconds, ``rate`` in
-    samples a second, ``accuracy`` of the test set, ``share`` of the time for communication.
+    ``step`` (including the time between two updates) and ``epoch`` in seconds, ``rate`` in samples
+    per second, ``accuracy`` on the test set, ``share`` of the time spent on communication.
     """
 
     run: Run = field(repr=False)
@@ -61,12 +62,12 @@ R = TypeVar("R", bound=Result)
 
 
 def results(run: Run, arms: Iterable[str]) -> list[Result]:
-    """Of arms on every backend with a successful trial."""
+    """Return the results of arms on every backend with a successful trial."""
     return [Result(run, *place) for place in ranks.ran(run, arms)]
 
 
 def each(among: Iterable[R], text: Callable[[R], str]) -> str:
-    """``ring torch 1.2, ring mindspore 1.3``: the values of a figure in words."""
+    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
     known = [(r, value) for r in among if (value := text(r)) != numbers.NONE]
     return ", ".join(f"{r.arm} {r.backend} {value}" for r, value in known) or numbers.NONE
 
@@ -78,12 +79,12 @@ Kind = Literal["equal", "apart", "open", "few"]
 
 @dataclass(frozen=True)
 class Gap:
-    """A difference of two arms' test accuracies, a fraction, paired by seed.
+    """Difference of two arms' test accuracies, as a fraction, paired by seed.
 
-    ``kind``: ``equal`` within a percentage point (two one-sided tests at 5 %), ``apart`` if the
-    95 % interval leaves out zero, ``open`` if neither, ``few`` seeds for any interval. ``low`` and
-    ``high`` bound the 90 % interval, which the tests are equivalent to; of ``few`` seeds they are
-    the extremes.
+    ``kind``: ``equal`` within one percentage point (two one-sided tests at 5 %), ``apart`` if the
+    95 % interval excludes zero, ``open`` if neither, ``few`` if there are too few seeds for an
+    interval. ``low`` and ``high`` bound the 90 % interval, to which the tests are equivalent; with
+    ``few`` seeds they are the extremes.
     """
 
     kind: Kind
@@ -94,7 +95,7 @@ class Gap:
 
 
 def gap(a: Result, b: Result) -> Gap | None:
-    """Test accuracy of ``a`` minus that of ``b``; None without a common seed."""
+    """Return the test accuracy of ``a`` minus that of ``b``; None without a common seed."""
     difference = paired(a.accuracies, b.accuracies, lambda x, y: x - y)
     if difference is None:
         return None
@@ -108,14 +109,15 @@ def gap(a: Result, b: Result) -> Gap | None:
 
 
 def in_words(gap: Gap, words: Words) -> str:
-    """``−3.20 points (−4.10 … −2.30)``, or that there are too few seeds for an interval."""
+    """Return ``−3.20 points (−4.10 … −2.30)``, or say that there are too few seeds for an
+    interval."""
     if gap.kind == "few":
         return words.plural("gap.told_few", gap.seeds, gap=gap)
     return words("gap.told", gap=gap)
 
 
 def in_list(gaps: dict[str, Gap], words: Words) -> list[str]:
-    """Arm by arm; without intervals where there are none at all."""
+    """Return the gaps as texts, one per arm; without intervals if there are none at all."""
     few = all(g.kind == "few" for g in gaps.values())
     return [
         f"{arm} {words('gap.points', gap=g) if few else in_words(g, words)}"

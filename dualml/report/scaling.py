@@ -1,4 +1,4 @@
-"""One rank against several with cores of their own: the numbers behind tables and figures."""
+"""Scaling results: several ranks with their own cores compared with one rank."""
 
 from __future__ import annotations
 
@@ -13,70 +13,76 @@ from dualml.report.spread import Spread, paired
 from dualml.store.run import Run, Trial
 from dualml.words import Words
 
-#: Where the time of an update goes; ``rest`` lies between two updates.
+#: Parts of the time of an update; ``rest`` lies between two updates.
 PARTS = ("gradient", "update", "wait", "transfer", "rest")
 OVERSUBSCRIBED, UNKNOWN, NO_BASE = "oversubscribed", "unknown", "no_base"
 
 
 @dataclass(frozen=True, eq=False)
 class Point(Result):
-    """An arm of a family on one backend; ``one`` is the one rank there."""
+    """An arm of a scaling family on one backend."""
 
     family: Family
 
     @cached_property
     def one(self) -> Point:
+        """The family's single-rank arm on the same backend."""
         return Point(self.run, self.family.base, self.backend, self.family)
 
     @cached_property
     def n(self) -> int:
+        """Number of ranks of the arm."""
         return ranks.size(self.run, self.arm)
 
     @cached_property
     def batch(self) -> float | None:
-        """Samples of each rank in an update, on the mean."""
+        """Mean number of samples per rank in an update, None if unknown."""
         settings = self.run.arms[self.arm]
         whole = settings.get("batch_size") or settings.get("samples") or self.run.train_size
         return whole / self.n if whole else None
 
     @cached_property
     def room(self) -> Room:
+        """The CPU cores for the arm's ranks."""
         return families.room(self.run, self.arm, self.backend)
 
     @property
     def crowded(self) -> bool:
+        """Whether ranks took turns on cores."""
         return self.room.enough is False
 
     @property
     def seconds(self) -> float:
-        """Of an update, mean over the seeds."""
+        """Seconds of an update, mean over the seeds; NaN if unknown."""
         return self.step.mean if self.step else float("nan")
 
     @cached_property
     def per_core(self) -> Spread | None:
-        """``rate`` of each core."""
+        """Samples per second and core, None if unknown."""
         return self.rate.scaled(1 / self.room.used) if self.rate and self.room.used else None
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
-        """Mean seconds of an update by `PARTS`, over ranks and seeds; empty with one rank, and
-        where they were not recorded."""
+        """Mean seconds of an update by `PARTS`, over ranks and seeds; empty with one rank, or if
+        they were not recorded."""
         recorded = [p for t in self.trials if t.ranks and (p := _parts(t))] if self.n > 1 else []
         keys = [k for k in PARTS if recorded and all(k in p for p in recorded)]
         return {k: sum(p[k] for p in recorded) / len(recorded) for k in keys}
 
     def part(self, part: str) -> float | None:
-        """A part of the whole."""
+        """Return a part's share of the update, None if unknown."""
         whole = sum(self.parts.values())
         return self.parts[part] / whole if whole else None
 
     @property
     def sent(self) -> float:
+        """Seconds of waiting and transferring in an update."""
         return self.parts.get("wait", 0.0) + self.parts.get("transfer", 0.0)
 
     @cached_property
     def why_not(self) -> str:
-        """Why there is no speed-up: `OVERSUBSCRIBED`, `UNKNOWN`, `NO_BASE`, or nothing."""
+        """Why there is no speed-up: `OVERSUBSCRIBED`, `UNKNOWN`, `NO_BASE`, or empty if there is
+        one."""
         enough = [self.one.room.enough, self.room.enough]
         if False in enough:
             return OVERSUBSCRIBED
@@ -86,7 +92,8 @@ class Point(Result):
 
     @cached_property
     def speedup(self) -> Spread | None:
-        """Seed by seed against the one rank."""
+        """Speed-up over the single rank, paired by seed; None with one rank or without a
+        comparison."""
         if self.n == 1 or self.why_not:
             return None
         ratio = partial(families.speedup, self.family.kind, self.n)
@@ -94,20 +101,24 @@ class Point(Result):
 
     @cached_property
     def efficiency(self) -> Spread | None:
+        """Speed-up divided by the number of ranks, None without a speed-up."""
         return self.speedup and self.speedup.scaled(1 / self.n)
 
     @cached_property
     def predicted(self) -> float | None:
-        """The speed-up that the update of the parameters allows (Amdahl) or, for weak scaling, n;
-        from the means."""
+        """Speed-up allowed by the serial parameter update (Amdahl's law) or, for weak scaling, n;
+        computed from the means. None without a speed-up."""
         return self._prediction(0.0)
 
     @cached_property
     def communicating(self) -> float | None:
-        """With the measured communication, too."""
+        """Predicted speed-up if the measured communication time is included, None without a
+        speed-up."""
         return self._prediction(self.sent)
 
     def _prediction(self, communication: float) -> float | None:
+        """Return the speed-up predicted with ``communication`` seconds per update, None if
+        unknown."""
         serial, one = self.parts.get("update"), self.one.seconds
         if self.speedup and self.parts and self.family.kind != STRONG:
             return families.gustafson(self.n, one, communication)
@@ -117,7 +128,8 @@ class Point(Result):
 
 
 def _parts(trial: Trial) -> dict[str, float]:
-    """Mean over the ranks; older records do not tell the update from the gradient."""
+    """Return the mean seconds of an update by part over the ranks; older records do not separate
+    the update from the gradient."""
     mean = {
         k: sum(float(r[k]) for r in trial.ranks) / len(trial.ranks)
         for k in ("compute_s", "update_s", "wait_s", "transfer_s", "step_s")
@@ -132,8 +144,8 @@ def _parts(trial: Trial) -> dict[str, float]:
 
 
 def all_points(run: Run) -> list[Point]:
-    """Of every family and backend, the one rank first; families that have no arm with ranks are
-    left out, and arms without a successful trial."""
+    """Return the results of every scaling family on every backend, the single rank first. Arms
+    without a successful trial are left out, and families without a multi-rank arm."""
     points = []
     for family in families.families(run):
         for backend in run.backends:
@@ -148,14 +160,14 @@ def all_points(run: Run) -> list[Point]:
 
 
 def name(family: Family, every: Sequence[Family], words: Words, key: str = "scaling") -> str:
-    """``strong scaling``, with the strategy where there are several of the kind."""
+    """Return ``strong scaling``, with the strategy if there are several families of the kind."""
     kind = words(f"{key}.{family.kind}")
     same = {f.strategy for f in every if f.kind == family.kind}
     return kind if len(same) < 2 else words("scaling.by", kind=kind, strategy=family.strategy)
 
 
 def reason(p: Point, words: Words, *, long: bool = False) -> str:
-    """Why there is no speed-up, in words."""
+    """Return the text that says why there is no speed-up."""
     if p.why_not == OVERSUBSCRIBED:
         turns = places(p.room, words)
         return words("scaling.no_measurement", values=turns) if long else turns
@@ -163,12 +175,13 @@ def reason(p: Point, words: Words, *, long: bool = False) -> str:
 
 
 def places(room: Room, words: Words) -> str:
-    """``4 ranks on 2 cores``."""
+    """Return the use of cores as text, e.g. ``4 ranks on 2 cores``."""
     return words("scaling.places" if room.each == 1 else "scaling.places_each", room=room)
 
 
 def notices(run: Run, words: Words) -> list[str]:
-    """What the reader of the chapter must know first: where there is no speed-up, and why."""
+    """Return the notices to read before the chapter: for which arms there is no speed-up, and
+    why."""
     points = all_points(run)
     backends = [b for b in run.backends if any(p.backend == b for p in points)]
     absent = [(reason(p, words), p) for p in points if p.n > 1 and p.why_not]

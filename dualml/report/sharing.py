@@ -1,5 +1,5 @@
-"""Arms whose ranks share out what each of them would hold, dualml's own and engines', each with
-what was counted of it, beside the arms that share out nothing."""
+"""Arms whose ranks shard weights, gradients or optimizer state, by dualml or by an engine, with
+their measured memory, beside the arms that shard nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.report.topics.device_memory import Held, held
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: What may differ between arms of one table: how many ranks there are, and how they share.
+#: Settings that may differ between arms of one table: number of ranks, and how they shard.
 VARY = (
     *("world_size", "zero", "zero_reduce", "zero_lower", "aggregation"),
     *("method", "method_config", "launcher", "backends"),
@@ -26,11 +26,11 @@ VARY = (
 
 @dataclass(frozen=True)
 class Sharing:
-    """An arm on a backend.
+    """An arm on a backend, with the components that its ranks shard.
 
     Attributes:
-        way: what it costs.
-        held: what was counted; None where nothing was.
+        method_result: its costs.
+        memory: its measured memory; None if nothing was measured.
     """
 
     way: Way
@@ -46,7 +46,7 @@ class Sharing:
 
     @property
     def n(self) -> int:
-        """Ranks that were asked for."""
+        """Number of ranks requested."""
         return self.way.arm_settings.world_size
 
     @property
@@ -55,23 +55,24 @@ class Sharing:
 
     @property
     def own(self) -> bool:
-        """Whether dualml trains, not an engine."""
+        """Whether dualml trains, rather than an engine."""
         return not self.way.arm_settings.method
 
     @property
     def reduced(self) -> str:
-        """How gradients come together, where that is chosen."""
+        """The collective that reduces gradients (``zero_reduce``), empty without ZeRO."""
         settings = self.way.arm_settings
         return settings.zero_reduce if settings.zero else ""
 
     @property
     def wasteful(self) -> bool:
-        """Whether it holds what the same arm by reduce-scatter holds, and only sends more."""
+        """Whether gradients are reduced by an all-reduce, which needs the memory of a
+        reduce-scatter and sends more."""
         return self.reduced == "all_reduce"
 
     @property
     def shared(self) -> Sequence[str]:
-        """Of weights, gradients and state what the ranks share out."""
+        """The components that the ranks shard: of weights, gradients and state."""
         settings = self.way.arm_settings
         if settings.zero:
             return KNOWN[-settings.zero :]
@@ -79,23 +80,27 @@ class Sharing:
 
     @property
     def together(self) -> int | None:
-        """Bytes of weights, gradients and state of the rank that holds most; None: not counted."""
+        """Bytes of weights, gradients and state of the rank that holds most; None if not
+        measured."""
         return self.held.form.most if self.held and self.held.form else None
 
     @property
     def closed(self) -> float | None:
-        """The same by the closed form."""
+        """`total_bytes` by the closed form; None without one."""
         return self.held.form.nbytes if self.held and self.held.form else None
 
     def most(self, part: str) -> int | None:
+        """Return the bytes of a component on the rank that holds most, None if not measured."""
         return self.held.most(part) if self.held else None
 
     def shares(self, words: Words) -> str:
+        """Return the sharded components as text."""
         return words.join([words(f"device_memory.{part}") for part in self.shared])
 
 
 def verdict(same: Sequence[Sharing], words: Words) -> Cell | None:
-    """Of an arm against one rank, the worst over backends and seeds; where it did not run, why."""
+    """Return the cell of the worst verdict against one rank, over backends and seeds; the reason if
+    the arm did not run."""
     for r in same:
         if not r.way.trials:
             failed = r.way.run.select(r.arm, r.backend, ok=False)[0]
@@ -106,12 +111,13 @@ def verdict(same: Sequence[Sharing], words: Words) -> Cell | None:
 
 
 def about(run: Run) -> bool:
-    """Whether any arm shares out what its ranks hold."""
+    """Return whether any arm shards what its ranks hold."""
     return any(arm.zero and arm.split is None for arm in run.settings.values())
 
 
 def sharings(run: Run) -> list[Sharing]:
-    """By ranks and precision, then by how much is shared, dualml's own before engines."""
+    """Return the arms by ranks and precision, then by what is sharded, dualml's own before
+    engines."""
     every = run.contrast.groups(ranks.training(run), vary=VARY)
     arms = {arm for group in every for arm in group if any(run.settings[a].zero for a in group)}
     counted = {(h.arm, h.backend): h for h in held(run)}
@@ -122,4 +128,4 @@ def sharings(run: Run) -> list[Sharing]:
     ]
     return sorted(
         rows, key=lambda s: (s.n, s.precision != "fp32", len(s.shared), not s.own)
-    )  # stable
+    )  # a stable sort

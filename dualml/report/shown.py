@@ -1,4 +1,4 @@
-"""How values of several arms and backends are put together: bars, parts of sentences, extremes."""
+"""Present values of several arms and backends: bars, parts of sentences, extremes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def figure(
     words: Words, key: str, panels: Sequence[Panel | None], keys: Sequence[Key],
     values: Mapping[str, object], *, more: Iterable[str] = (), suffix: str = "", **layout: Any,
 ) -> Figure:  # fmt: skip
-    """``KEY`` with its suffix; its caption is ``figure.KEY``, then ``more``, its alternative text
-    ``alt.KEY``, both with the values."""
+    """Return the figure ``KEY`` + suffix; its caption is the message ``figure.KEY``, followed by
+    ``more``, its alternative text ``alt.KEY``, both formatted with the values."""
     caption = words.sentences([words(f"figure.{key}", **values), *more])
     alt = words(f"alt.{key}", **values)
     return Figure(key + suffix, caption, alt, panels, keys, **layout)
@@ -28,20 +28,21 @@ def figure(
 def intervals(
     x: Sequence[float], means: Sequence[Spread], owner: Owner, factor: float = 1.0, **look: Any
 ) -> Line:
-    """Means of seeds with their intervals, where any is known."""
+    """Return a line through means over seeds, with their intervals if any is known."""
     known = any(s.low is not None for s in means)
     low, high = ([factor * s.ends[k] for s in means] if known else None for k in (0, 1))
     return Line(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
 
 
 def several(names: Sequence[str], words: Words, most: int = 12) -> list[str]:
-    """The first ones of many arms, and how many more there are."""
+    """Return the first ``most`` names, and the number of others as the last item."""
     if len(names) <= most + 1:
         return list(names)
     return [*names[:most], words.count("more", len(names) - most)]
 
 
 def mean_seeds(run: Run, words: Words) -> str:
+    """Return the note that values are means over the seeds."""
     return words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
 
 
@@ -53,8 +54,8 @@ def stacked(
     height: float = 0.68,
     suffix: str = "",
 ) -> Iterator[Bar]:
-    """Parts of a time beside one another, each a series (its name with ``suffix``); the text
-    stands at the end."""
+    """Yield parts of a time as adjacent bars, each a series named by the part and ``suffix``;
+    ``text`` stands at the end."""
     left = 0.0
     for part, seconds in parts.items():
         yield Bar(y, scale * seconds, Owner(series=part + suffix), left, height)
@@ -64,27 +65,28 @@ def stacked(
 
 
 def by_name(words: Words, texts: Mapping[str, Sequence[str]]) -> str:
-    """``ring (torch, 7 ms; mindspore, 40 ms) and tree (numpy, 1 ms)``."""
+    """Return names with their texts, e.g. ``ring (torch, 7 ms; mindspore, 40 ms) and tree (numpy, 1
+    ms)``."""
     return words.join(
         [words("list.beside", name=n, values=words.semicolons(each)) for n, each in texts.items()]
     )
 
 
 def on_backend(words: Words, backend: str, seconds: float) -> str:
-    """``torch, 7 ms``."""
+    """Return a time on a backend as text, e.g. ``torch, 7 ms``."""
     return words("value.on_backend", backend=backend, ms=numbers.ms(seconds))
 
 
 def listed(arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]) -> str:
-    """``ring torch 1.2, ring mindspore 1.3``: the values of a figure in words."""
+    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
     places = [(arm, backend) for arm in arms for backend in backends]
     known = [(place, text) for place in places if (text := value(*place)) != numbers.NONE]
     return ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known) or numbers.NONE
 
 
 def extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
-    """The factors ``low``, ``typical`` (the median) and ``high`` as texts, and ``low_at`` and
-    ``high_at``, where the ends are."""
+    """Return the factors ``low``, ``typical`` (the median) and ``high`` as texts, with the places
+    ``low_at`` and ``high_at`` of the extremes."""
     ends = {"low": min(values, key=lambda at: values[at]),
             "high": max(values, key=lambda at: values[at])}  # fmt: skip
     return {
@@ -95,16 +97,17 @@ def extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, 
 
 
 def slower(a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
-    """Of the ratios of b over a, ``slow`` and ``fast`` by their median, and the `extremes` of how
-    many times as long the slow one takes."""
+    """Return which of two is slower by the median of the ratios b / a (``slow`` and ``fast``), and
+    the `format_extremes` of how many times as long the slower one takes."""
     up = median(ratios.values()) >= 1
     times = {at: ratio if up else 1 / ratio for at, ratio in ratios.items()}
     return {"slow": b if up else a, "fast": a if up else b, **extremes(times, place)}
 
 
 def foreseen(ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, object]:
-    """Predicted over measured: how many (``k``), how many are ``inside`` a factor of two, the
-    median, and the one that is furthest off (``worst``, ``at``)."""
+    """Summarise ratios of predicted to measured values: how many there are (``k``), how many lie
+    within a factor of two (``inside``), the median, and the worst with its place (``worst``,
+    ``at``)."""
     at = max(ratios, key=lambda key: max(ratios[key], 1 / ratios[key]))
     return {
         "k": len(ratios),

@@ -1,4 +1,4 @@
-"""One slow node: which arms have one, what they are held against, and what it costs."""
+"""Stragglers: arms with one slow rank, the arms they are compared with, and the slowdown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dualml.words import numbers
 
 @dataclass(frozen=True)
 class Slowdown:
-    """What the slow rank of an arm does on a backend, beside the same arm without the handicap.
+    """The effect of the slow rank of an arm on a backend, compared with the same arm without it.
 
     Attributes:
-        times: mean seconds of an update without and with it.
-        factor, predicted: on the time of an update, measured and by the fitted constants.
-        others: how much longer an update of the ranks without the handicap takes, on the mean.
-        waiting: share of their time that these wait.
-        since: the update at which it sets in; 1 from the beginning.
+        times: mean seconds of an update without and with the handicap.
+        factor, predicted: slowdown of an update, measured and by the fitted constants.
+        others: mean slowdown of an update of the ranks that have no handicap.
+        waiting: share of their time that these ranks wait.
+        since: the update at which the handicap begins; 1 from the start.
     """
 
     arm: str
@@ -33,7 +33,8 @@ class Slowdown:
 
 
 def slow_arms(run: Run) -> dict[str, str]:
-    """Slow arm → the same arm without the handicap, where both ran; by kind of handicap."""
+    """Return straggler arm → the same arm without the handicap, if both ran; ordered by kind of
+    handicap."""
     bases = {
         arm: base
         for arm in ranks.several(run)
@@ -47,7 +48,7 @@ def slow_arms(run: Run) -> dict[str, str]:
 
 
 def slowdowns(run: Run) -> list[Slowdown]:
-    """Of every slow arm on every backend where it ran."""
+    """Return the effect of every straggler arm on every backend where it ran."""
     arms = slow_arms(run)
     return [_slowdown(run, arm, arms[arm], backend) for arm, backend in ranks.ran(run, arms)]
 
@@ -80,7 +81,7 @@ def _slowdown(run: Run, arm: str, base: str, backend: str) -> Slowdown:
 
 
 def _recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
-    """Of ``cost.json`` the median over the seeds."""
+    """Return a number of ``cost.json``, the median over the seeds; None if unknown."""
     known = [
         float(s[key])
         for s in run.cost.get("slowdowns") or ()
@@ -90,10 +91,11 @@ def _recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
 
 
 def before_and_after(run: Run, s: Slowdown) -> tuple[float, float] | None:
-    """Mean seconds of an update before and after the handicap sets in, where it does so midway."""
+    """Return the mean seconds of an update before and after a handicap that begins midway, else
+    None."""
     first = s.since - 1
     every = [[r["done"] - r["begin"] for r in t.times] for t in run.select(s.arm, s.backend)]
-    # The first update compiles and connects.
+    # The first update includes compilation and connection setup.
     pairs = [
         [mean(float(each[a:b].mean()) for each in spent) for a, b in ((1, first), (first, None))]
         for spent in every

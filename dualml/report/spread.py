@@ -1,4 +1,4 @@
-"""Several seeds taken together: a mean, and its 95 % confidence interval."""
+"""Means over several seeds with their 95 % confidence intervals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from dualml.words import Words, numbers
 
 @dataclass(frozen=True)
 class Spread:
-    """``low`` and ``high`` bound the interval (Student's t); with two seeds they are the range,
-    with one they are None."""
+    """A mean over seeds with its confidence interval.
+
+    ``low`` and ``high`` bound the 95 % interval (Student's t); with too few seeds for one they are
+    the range, with one seed None.
+    """
 
     mean: float
     low: float | None
@@ -25,31 +28,33 @@ class Spread:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the interval; both the mean with one seed."""
+        """The bounds of the interval; both the mean with one seed."""
         low, high = (self.mean if end is None else end for end in (self.low, self.high))
         return low, high
 
     def scaled(self, factor: float) -> Spread:
+        """Return the mean and its interval multiplied by a factor."""
         low, high = (None if v is None else v * factor for v in (self.low, self.high))
         return Spread(self.mean * factor, low, high, self.seeds)
 
     def holds(self, value: float) -> bool:
-        """Whether an interval of enough seeds does not tell the mean from a value."""
+        """Return whether the interval contains a value, so that the mean does not differ from it
+        significantly; False with too few seeds."""
         return self.seeds >= ENOUGH and self.ends[0] < value < self.ends[1]
 
     def interval(self, text: Callable[[float], str]) -> str:
-        """``1.2 – 1.4``; empty with one seed."""
+        """Return the interval as text, e.g. ``1.2 – 1.4``; empty with one seed."""
         return "" if self.low is None else " – ".join(map(text, self.ends))
 
     def between(self, words: Words, text: Callable[[float], str]) -> str:
-        """``(95 % interval 1.2 – 1.4)``; empty with one seed."""
+        """Return the labelled interval, e.g. ``(95 % interval 1.2 – 1.4)``; empty with one seed."""
         values = self.interval(text)
         key = "interval" if self.seeds >= ENOUGH else "range"
         return values and words(f"spread.{key}", values=values)
 
     def plus_minus(self, scale: float = 1.0, decimals: int | None = None) -> str:
-        """The mean, and half its 95 % interval where there are seeds enough for one: to two digits,
-        the mean to as many decimals, unless ``decimals`` are chosen."""
+        """Return the mean and, with enough seeds, half its 95 % interval: to two digits, and the
+        mean with as many decimals, unless ``decimals`` are given."""
         mean = scale * self.mean
         if self.seeds < ENOUGH or self.high is None:
             return numbers.loss(mean) if decimals is None else f"{mean:.{decimals}f}"
@@ -59,12 +64,12 @@ class Spread:
         return f"{mean:.{decimals}f} ± {half:.{decimals}f}"
 
     def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
-        """The mean, beneath it the interval."""
+        """Return a cell with the mean, and below it the interval."""
         return Cell(text(self.mean), note=self.interval(text))
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """None where no value is known."""
+    """Return the mean with its confidence interval; None without a known value."""
     known = [float(v) for v in values if numbers.known(v)]
     if not known:
         return None
@@ -82,10 +87,10 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 def paired(
     a: Mapping[int, float], b: Mapping[int, float], of: Callable[[float, float], float]
 ) -> Spread | None:
-    """``of(a, b)`` seed by seed, over the seeds that both have."""
+    """Return the mean of ``combine(a, b)`` over the seeds that both have, with its interval."""
     return spread(of(a[seed], b[seed]) for seed in a if seed in b)
 
 
 def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> Spread | None:
-    """a / b, seed by seed."""
+    """Return the mean of a / b over the seeds that both have, with its interval."""
     return paired(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)

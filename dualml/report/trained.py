@@ -1,8 +1,8 @@
-"""What a way to train really did, by what its trials recorded: held against its reference and
-against the samples that the plan deals.
+"""Check what a training method really did: compare its trials with its baseline's, and its samples
+with those of the plan.
 
-What an arm was asked to do says nothing of that: a launcher may start one process for two, an
-engine may leave a batch out.
+The settings of an arm cannot show that: a launcher may start one process instead of two, an engine
+may skip a batch.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dualml.store.agreement import trained_apart
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
-#: For each rank, how many samples it trained on and the fingerprint of their order.
+#: Per rank: number of samples it trained on, and the fingerprint of their order.
 Samples = tuple[tuple[int, str], ...]
 
 
 def wrong(way: Way, words: Words) -> str:
-    """Why a way is not ranked: it did something else than its reference, or has none; empty where
-    it did the same."""
+    """Return why a method is not ranked: it trained something else than its baseline, or has none.
+    Empty if it did the same."""
     if plain(way.arm_settings):
         return ""
     every = way.run.select(way.arm, way.backend, ok=False)
@@ -45,16 +45,16 @@ def wrong(way: Way, words: Words) -> str:
 
 
 def _pairs(way: Way, one: Way) -> Iterator[tuple[Trial, Trial]]:
-    """Its trials with those of its reference, seed by seed."""
+    """Yield the trials of a method with those of its baseline, paired by seed."""
     theirs = {t.seed: t for t in one.trials}
     return ((t, theirs[t.seed]) for t in way.trials if t.seed in theirs)
 
 
 def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
-    """In what a trial differs from that of the reference; empty where it does not."""
+    """Return how a trial differs from the baseline's; empty if it does not."""
     asked, arm = one.arm_settings, way.arm_settings
     several = own.processes > 1
-    if several and way.info is not None and not way.info.fits(several):  # of an older version
+    if several and way.info is not None and not way.info.fits(several):  # by an older version
         return words("methods.separate", n=own.processes)
     if own.processes != arm.world_size:
         return words("methods.processes", n=own.processes, asked=arm.world_size)
@@ -63,7 +63,7 @@ def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
         return words("methods.tested", n=tested, asked=test)
     counts = (own.updates, own.sample_gradients), (its.updates, its.sample_gradients)
     same = _same_samples(way.run, one, own, its, way.prepared)
-    if same is None:  # they were not recorded: what was asked for says it
+    if same is None:  # not recorded: compare the settings instead
         same = arm.partition == asked.partition
     if same and counts[0] == counts[1]:
         return ""
@@ -77,8 +77,8 @@ def _other(way: Way, one: Way, own: Trial, its: Trial, words: Words) -> str:
 
 
 def _same_samples(run: Run, one: Way, own: Trial, its: Trial, prepared: bool) -> bool | None:
-    """Whether a trial trained on the samples of its reference's trial, in that order, each rank on
-    its part; None where that was not recorded."""
+    """Return whether a trial trained on the samples of its baseline's trial in the same order, each
+    rank on its part; None if that was not recorded."""
     if not own.samples or not its.samples:
         return None
     if len(own.samples) == 1:
@@ -89,10 +89,14 @@ def _same_samples(run: Run, one: Way, own: Trial, its: Trial, prepared: bool) ->
 
 
 def dealt(plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False) -> Samples:
-    """What the plan deals to so many processes of the batches of an arm with one.
+    """Return the samples that the plan assigns to ``processes`` ranks for an arm with one rank.
 
     Args:
-        prepared: by an engine's loader, see `dualml.methods.MethodInfo`.
+        plan: the plan of the run.
+        arm: the single-rank arm.
+        seed: seed of the trial.
+        processes: number of ranks.
+        prepared: whether an engine's loader partitions them, see `dualml.methods.MethodInfo`.
     """
     settings = plan.experiment.arms[arm].model_copy(update={"world_size": processes})
     feed, seen = plan.feed(settings, seed), Seen()
@@ -104,11 +108,13 @@ def dealt(plan: Plan, arm: str, seed: int, processes: int, prepared: bool = Fals
 
 
 def parts_at(feed: Feed, step: int, batch_size: int, prepared: bool) -> Sequence[NDArray[np.int64]]:
-    """Deal out the samples of an update: each rank's.
+    """Return the samples of each rank in an update.
 
     Args:
-        batch_size: of a full batch; 0: each has all samples.
-        prepared: by an engine's loader, see `dualml.methods.MethodInfo`.
+        feed: the batches of an epoch.
+        step: number of the update.
+        batch_size: size of a full batch; 0: each batch has all samples.
+        prepared: whether an engine's loader partitions them, see `dualml.methods.MethodInfo`.
     """
     if not prepared:
         return feed.parts(step)
@@ -117,7 +123,7 @@ def parts_at(feed: Feed, step: int, batch_size: int, prepared: bool) -> Sequence
 
 
 def _judged(way: Way, words: Words) -> str:
-    """What its verdict has against it; empty where that is nothing."""
+    """Return why the verdict excludes a method from the ranking; empty if it does not."""
     for s in way.judged:
         if not s.verdict and s.reason != "precision":
             return words("methods.rule", rule=words.either(f"rule.{s.reason}", s.reason))

@@ -1,4 +1,4 @@
-"""Epochs that end at different times on different ranks."""
+"""Epochs that end after different numbers of updates on different ranks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from dualml.report.shown import several
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-MOST_ARMS = 3  # named beneath a partition
+MOST_ARMS = 3  # named below a partition
 MOST_TOGETHER = 4
 
 
 class Uneven:
-    """Arms with one deal and one batch size, in the first epoch of its first seed.
+    """The first epoch of a partition, for arms with one batch size.
 
-    ``each``: samples of each rank in an update until it is through; ``ends``: after how many of the
-    epoch's ``updates`` that is; ``last``: samples of all ranks in the last update.
+    ``each``: samples of each rank in an update as long as it has any left; ``ends``: number of
+    updates after which each rank has none left, of the epoch's ``updates``; ``last``: samples of
+    all ranks in the last update.
     """
 
     def __init__(self, deal: Deal, arms: Sequence[str], batch_size: int) -> None:
@@ -32,25 +33,27 @@ class Uneven:
         pairs = zip(sizes, self.each, strict=True)
         self.ends = [-(-size // most) if most else 0 for size, most in pairs]
         self.last = sum(len(part) for part in epoch.parts(self.updates - 1))
-        #: The rank that is through first, of those that have samples.
+        #: The first rank without samples left, of those that had any.
         self.first = self.ends.index(min((end for end in self.ends if end), default=0))
         self.end = self.ends[self.first]
         self.seen = deal.first["samples"] - deal.first["missed"]
-        #: Every sample once.
+        #: Whether every sample occurs exactly once.
         self.whole = not any(deal.first[key] for key in ("missed", "repeated", "shared"))
 
     @property
     def ends_in_line(self) -> str:
+        """The numbers of updates of all ranks as text."""
         return listed(self.ends)
 
     @property
     def batch(self) -> int:
+        """Samples of all ranks in an update."""
         return sum(self.each)
 
 
 def uneven(run: Run) -> list[Uneven]:
-    """Deals that some arm went through to the end of an epoch, with ranks that ended more than an
-    update earlier."""
+    """Return the partitions on which an arm trained for a whole epoch and some ranks ended at least
+    two updates before others."""
     every, trained = [], dealt(run)
     for deal in deals(run):
         by_batch: dict[int, list[str]] = {}
@@ -65,6 +68,7 @@ def uneven(run: Run) -> list[Uneven]:
 
 
 def uneven_table(run: Run, words: Words) -> Iterator[Table]:
+    """Yield the table of uneven epochs; nothing if there are none."""
     every = uneven(run)
     head = ("`partition`", "samples_ranks", "each_ranks", "ends_ranks", "epoch_updates:count",
             "first_through:updates", "last_update:samples", "seen_once")  # fmt: skip
@@ -92,6 +96,6 @@ def _seen(u: Uneven, words: Words) -> Cell:
 
 
 def listed(values: Sequence[int]) -> str:
-    """Rank 0, 1, …; a few stay in one line."""
+    """Return the values of rank 0, 1, … as text; a few stay on one line."""
     dot = "\N{NO-BREAK SPACE}·\N{NO-BREAK SPACE}" if len(values) <= MOST_TOGETHER else " · "
     return dot.join(numbers.quantity(v) for v in values)

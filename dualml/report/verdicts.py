@@ -1,4 +1,5 @@
-"""How two trials differ: phase by phase, where they part, and all verdicts of a run."""
+"""Format comparisons of trials: distances by phase, the first divergence, and all verdicts of a
+run."""
 
 from __future__ import annotations
 
@@ -15,17 +16,19 @@ PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
 
 def phases_of(compared: Sequence[Comparison]) -> list[str]:
+    """Return the phases that any comparison has, in the order of an update."""
     present = {name for c in compared for name in c.phases}
     return [p for p in PHASES if p in present] + sorted(present - set(PHASES))
 
 
 def phase_columns(phases: Sequence[str], words: Words) -> list[Column]:
+    """Return a column per phase."""
     unit = words("unit.phase")
     return [Column(p, words.either(f"phase.{p}", p), unit, "number") for p in phases]
 
 
 def phase_cells(c: Comparison, phases: Sequence[str], run: Run) -> list[Cell]:
-    """The largest distance of each phase, beneath it its ratio to the envelope."""
+    """Return the largest distance of each phase, and below it its ratio to the envelope."""
     margin = float(run.parity_settings.get("margin") or 1)
     return [_phase(c.phases.get(p), margin) for p in phases]
 
@@ -40,13 +43,13 @@ def _phase(distances: Mapping[str, Any] | None, margin: float) -> Cell:
 
 
 def short_verdict(c: Comparison, words: Words) -> Cell:
-    """In long tables the plain reason goes without saying."""
+    """Return the verdict's cell without the reason if the comparison stayed inside the envelope."""
     cell = verdict(c, words)
     return replace(cell, note="") if c.reason == "inside_envelope" else cell
 
 
 def divergence(first: Mapping[str, Any] | None, words: Words) -> str:
-    """Where two trials left the envelope: ``update 12, gradient conv1.weight: …``."""
+    """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``."""
     if not first:
         return words("divergence.none")
     text, after = words("divergence.at", **place(first, words)), first.get("after")
@@ -54,9 +57,9 @@ def divergence(first: Mapping[str, Any] | None, words: Words) -> str:
 
 
 def place(first: Mapping[str, Any], words: Words) -> dict[str, str]:
-    """Step, phase, distance and envelope of a divergence, for a sentence."""
+    """Return step, phase, distance and envelope of a divergence as values of a sentence."""
     phase, tensor = str(first.get("phase")), first.get("tensor")
-    # The loss is called by its phase already.
+    # The phase already names the loss.
     name = f" {tensor}" if tensor and tensor != phase else ""
     return {
         "step": numbers.quantity(first.get("step")),
@@ -67,7 +70,7 @@ def place(first: Mapping[str, Any], words: Words) -> dict[str, str]:
 
 
 def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
-    """One row for each arm, seed and pair of backends of ``parity.json``."""
+    """Return a table with one row per arm, seed and pair of backends of ``parity.json``."""
     rows = [
         [
             c["arm"],
@@ -85,8 +88,8 @@ def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
 
 
 def on_one_backend(parity: Mapping[str, Any], words: Words) -> Iterator[str]:
-    """How many arms with several ranks are what one rank computes; which are not, nor methods what
-    our own training in their precision computes."""
+    """Yield the number of multi-rank arms that equal one rank, then a line per arm that does not,
+    and per method that does not equal our own training in its precision."""
     judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
     if judged:
         equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
@@ -102,10 +105,10 @@ def _named(c: Mapping[str, Any], words: Words) -> str:
 
 
 def evidence(c: Mapping[str, Any], words: Words) -> str:
-    """One phrase that says why."""
+    """Return one phrase that explains a verdict; empty if the verdict says it all."""
     why = words.either(f"reason.{c['reason']}", c["reason"])
     if c["reason"] == "inside_envelope":
-        return ""  # what the verdict says
+        return ""  # the verdict says it already
     if c.get("first_divergence"):
         return divergence(c["first_divergence"], words)
     if c["reason"] == "trial_missing":

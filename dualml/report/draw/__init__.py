@@ -1,7 +1,7 @@
-"""The one renderer: a `Figure` as SVG, the same bytes every time.
+"""The renderer of all figures: a `Figure` as deterministic SVG.
 
-`draw` gives an element for a page that holds `css` once, and `script` where it shall answer the
-pointer; `standalone` makes a file of its own of it.
+`draw` returns an element for a page that includes `css` once, and `script` if it is interactive;
+`standalone` returns a complete file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dualml.report.figure import Figure
 
 __all__ = ["css", "draw", "script", "standalone"]
 
-#: Finds the point nearest to the pointer. Of the libraries that do, this one is small (19 KB), does
-#: nothing else and is kept by the people of D3: https://github.com/d3/d3-delaunay, ISC licence.
+#: Finds the point nearest to the pointer. This library is small (19 KB), does
+#: nothing else and is maintained by the D3 project: https://github.com/d3/d3-delaunay, ISC licence.
 LIBRARY = "vendor/d3-delaunay-6.0.4.min.js"
 
 
 def draw(figure: Figure) -> str:
-    """The figure as an ``<svg>`` element, complete without scripts."""
+    """Return the figure as an ``<svg>`` element, complete without scripts."""
     styles = Styles(figure)
     above, top = legend(figure, styles)
     panels, height = place(figure, styles, top)
@@ -44,7 +44,7 @@ def draw(figure: Figure) -> str:
 
 
 def standalone(figure: Figure) -> str:
-    """The same as a file: with its colours, on a ground of its own."""
+    """Return the figure as a complete SVG file with its own style and background."""
     text = draw(figure)
     start = text.index(">") + 1
     ground = '<rect class="paper" x="-50%" y="-50%" width="200%" height="200%"/>'
@@ -52,6 +52,7 @@ def standalone(figure: Figure) -> str:
 
 
 def script() -> str:
-    """What lets the figures of a page answer, for one ``<script>`` at its end; loads nothing."""
+    """Return the JavaScript that makes figures interactive, for one ``<script>`` at the end of a
+    page; it loads nothing."""
     folder = files("dualml.report.draw")
     return "".join((folder / name).read_text(encoding="utf-8") for name in (LIBRARY, "figure.js"))

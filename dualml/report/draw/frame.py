@@ -1,5 +1,5 @@
-"""What stands about the marks: axes with grid, ticks, labels and title, and the one legend of a
-figure: what is drawn in it, in the order of its keys."""
+"""The frame of a figure: axes with grid, ticks, labels and titles, and one legend that lists what
+is drawn in the order of the figure's keys."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from dualml.report.draw.scales import Scale
 from dualml.report.draw.text import element, move, number, path
 from dualml.report.figure import Band, Bar, Box, Cells, Figure, Key, Mark, Rule
 
-#: Paths of an axis: grid at a place, the axis itself, a tick of a length there.
+#: Paths of an axis: a grid line, the axis itself, a tick of length n.
 X = ("M{at},0V{height}", "M0,{height}H{width}", "M{at},{height}v{n}")
 Y = ("M0,{at}H{width}", "M0,0V{height}", "M0,{at}h-{n}")
 
 
 def axes(p: Place) -> str:
+    """Return the axes and the title of a panel as SVG."""
     return "".join((*_x(p), *_y(p), *_title(p)))
 
 
 def _lines(p: Place, scale: Scale, grid: str, line: str, tick: str) -> str:
+    """Return grid, axis line and ticks of one axis as SVG; empty for an axis of names."""
     if scale.axis.names:
         return ""
     ends = {"width": number(p.width), "height": number(p.height)}
@@ -63,6 +65,7 @@ def _y(p: Place) -> Iterator[str]:
 
 
 def _title(p: Place) -> Iterator[str]:
+    """Yield the title of a panel in the colour of its owner."""
     if p.panel.title:
         color = p.styles.style(p.panel.owner).color
         title = text.cut(p.panel.title, p.width + p.after(), 1.08 * LETTER)  # bold is wider
@@ -75,7 +78,7 @@ ROW, SWATCH, BETWEEN = 22.0, 26.0, 18.0
 
 
 def legend(figure: Figure, styles: Styles) -> tuple[str, float]:
-    """And its height."""
+    """Return the legend as SVG, and its height in pixels."""
     parts, x, y = [], 0.0, 0.0
     for inside, width, attributes in (*_entries(figure, styles), *_shades(figure)):
         if x and x + width > figure.width:
@@ -86,7 +89,8 @@ def legend(figure: Figure, styles: Styles) -> tuple[str, float]:
 
 
 def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """The rectangle is where a pointer finds an entry and the focus is drawn."""
+    """Yield content, width and attributes of each legend entry. Its rectangle is the pointer
+    target, and the focus ring is drawn around it."""
     drawn = [(mark, owner_of(mark)) for mark in marks(figure)]
     for key in styles.keys.values():
         owned = [mark for mark, owner in drawn if owner.of(key.of) == key.name]
@@ -100,7 +104,8 @@ def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[
 
 
 def _sample(key: Key, owned: Sequence[Mark], styles: Styles) -> str:
-    """A swatch of areas, a marker, a stroke; of lines whose stroke others decide the colour."""
+    """Return the sample of a legend entry: a swatch for areas, a marker, or a stroke; lines whose
+    strokes are set by other keys show the colour only."""
     color = f"c-{key.color or 'ink'}"
     if all(isinstance(m, Bar | Box | Band) or _is_band(m) for m in owned):
         band = all(isinstance(m, Band | Rule) for m in owned)
@@ -119,7 +124,7 @@ def _is_band(mark: Mark) -> bool:
 
 
 def _shades(figure: Figure) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """The scale of a matrix, each once."""
+    """Yield the colour scale of each distinct heatmap."""
     for label, top in sorted({(m.label, m.top) for m in marks(figure) if isinstance(m, Cells)}):
         end = f"{top:,.4g}"
         width = 172 + text.width(end, SMALL)

@@ -1,4 +1,4 @@
-"""Where the panels of a figure are: their scales, and margins as wide as their labels."""
+"""The layout of a figure: the scales of its panels, and margins as wide as their labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dualml.report.draw.palette import SMALL
 from dualml.report.draw.places import Place, Styles
 from dualml.report.figure import Arrow, Band, Bar, Box, Cells, Figure, Line, Mark, Panel, Rule
 
-GAP = 12.0  # pixels between the letters of neighbours
+GAP = 12.0  # pixels between the labels of neighbouring panels
 ROOMS = (300.0, 200.0, 140.0, 90.0, 50.0)  # pixels that a name beside an axis may take
-INSIDE = 0.35  # of the width of a figure: what is left for the axes before names are cut
+INSIDE = 0.35  # share of the width kept for plot areas; below it names are truncated
 
 
 def place(figure: Figure, styles: Styles, top: float) -> tuple[list[Place], float]:
-    """The panels below ``top``, and the height of the figure."""
+    """Place the panels below ``top``; return them with the height of the figure in pixels."""
     placed: list[Place] = []
     for k, panel in enumerate(figure.panels):
         if panel is not None:
@@ -28,7 +28,7 @@ def place(figure: Figure, styles: Styles, top: float) -> tuple[list[Place], floa
             placed.append(Place(panel, *divmod(k, figure.columns), styles, clip))
     _once(placed, figure)
     _up(figure, placed)
-    _columns(figure, placed)  # as wide as the labels of y leave them
+    _columns(figure, placed)  # after the y scales, whose labels set the margins
     _across(figure, placed)
     height = top
     for row in range(1 + max((p.row for p in placed), default=-1)):
@@ -42,7 +42,8 @@ def place(figure: Figure, styles: Styles, top: float) -> tuple[list[Place], floa
 
 
 def _up(figure: Figure, placed: Sequence[Place]) -> None:
-    """The scales of y, one for the panels that share it; names and what is flipped from above."""
+    """Set the scales of y, one for the panels that share it; axes of names and flipped axes run
+    downwards."""
     for p in placed:
         group = [q for q in placed if figure.share_y == "all" or q.row == p.row]
         values = [v for q in (group if figure.share_y else [p]) for v in extent(q.panel, "y")]
@@ -52,7 +53,8 @@ def _up(figure: Figure, placed: Sequence[Place]) -> None:
 
 
 def _across(figure: Figure, placed: Sequence[Place]) -> None:
-    """The scales of x, one for the panels that share it, with room for texts at ends of bars."""
+    """Set the scales of x, one for the panels that share it, with space for texts at the ends of
+    bars."""
     for p in placed:
         group = [q for q in placed if figure.share_x == "all" or q.column == p.column]
         group = group if figure.share_x else [p]
@@ -62,7 +64,7 @@ def _across(figure: Figure, placed: Sequence[Place]) -> None:
 
 
 def _once(placed: Sequence[Place], figure: Figure) -> None:
-    """What a neighbour to the left or below already shows is not repeated."""
+    """Hide labels and ticks that a neighbour to the left or below already shows."""
     at = {(p.row, p.column): p for p in placed}
     for (row, column), p in at.items():
         if left := at.get((row, column - 1)):
@@ -75,7 +77,7 @@ def _once(placed: Sequence[Place], figure: Figure) -> None:
 
 
 def _columns(figure: Figure, placed: Sequence[Place]) -> None:
-    """Widths of what the axes enclose, from what the letters leave."""
+    """Set the widths of the plot areas from the space that the labels leave."""
     columns = [[p for p in placed if p.column == c] for c in range(figure.columns)]
     weights = [max((p.panel.weight for p in column), default=0.0) for column in columns]
     gaps = GAP * (figure.columns - 1) * (not all(p.bare for p in placed))
@@ -98,19 +100,20 @@ def _columns(figure: Figure, placed: Sequence[Place]) -> None:
 
 
 def _texts(panel: Panel) -> float:
-    """Pixels of the longest text at the end of a bar."""
+    """Return the width in pixels of the longest text at the end of a bar."""
     texts = [text.width(m.text, SMALL) + 10 for m in panel.marks if isinstance(m, Bar) and m.text]
     return max(texts, default=0.0)
 
 
 def extent(panel: Panel, axis: Literal["x", "y"]) -> Iterator[float]:
-    """Every position that the axis has to show."""
+    """Yield every position that the axis has to include."""
     for mark in panel.marks:
         for values in _extent(mark, axis):
             yield from () if values is None else np.asarray(values, dtype=float).flat
 
 
 def _extent(mark: Mark, axis: Literal["x", "y"]) -> Iterable[Iterable[float] | None]:
+    """Return the positions of one mark along an axis."""
     across = axis == "x"
     match mark:
         case Line():

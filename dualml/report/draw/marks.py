@@ -1,4 +1,4 @@
-"""Every kind of mark as SVG, and their order in depth."""
+"""SVG of every kind of mark, and the order in which marks are drawn."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ WEIGHTS = {"main": "", "thin": "k-hair", "faint": "k-faint"}
 
 
 def line(mark: Line, place: Place) -> str:
+    """Return a curve with its markers and its band or error bars as SVG."""
     x, y = place.x.many(mark.x), place.y.many(mark.y)
     x, y = (x, y + mark.shift) if place.y.axis.names else (x + mark.shift, y)
     style = place.styles.style(mark.owner)
@@ -37,7 +38,7 @@ def line(mark: Line, place: Place) -> str:
 
 
 def curve(x: Array, y: Array) -> str:
-    """Moves and lines; a new piece after every gap."""
+    """Return path data through the points; a new piece begins after every gap."""
     pieces, pen = [], "M"
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         there = math.isfinite(a + b)
@@ -48,7 +49,7 @@ def curve(x: Array, y: Array) -> str:
 
 
 def _answers(mark: Line, x: Array, y: Array, place: Place) -> str:
-    """The points with their values: what is shown under the pointer."""
+    """Return the points with their values as text, which the script shows under the pointer."""
     at = []
     for k, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         if math.isfinite(a + b):
@@ -60,7 +61,7 @@ def _answers(mark: Line, x: Array, y: Array, place: Place) -> str:
 
 
 def _spread(mark: Line, x: Array, y: Array, place: Place) -> str:
-    """The band or the error bars."""
+    """Return the band or the error bars of a line."""
     if mark.low is None or mark.high is None:
         return ""
     if not mark.bars:
@@ -73,7 +74,8 @@ def _spread(mark: Line, x: Array, y: Array, place: Place) -> str:
 
 
 def _area(x: Array, low: Array, high: Array, place: Place) -> str:
-    """What a scale cannot show is its end."""
+    """Return the area between two curves; points that the scale cannot show are moved to its
+    end."""
     low = np.where(np.isfinite(low), low, place.height)
     kept = np.isfinite(x) & np.isfinite(high)
     there, back = curve(x[kept], high[kept]), curve(x[kept][::-1], low[kept][::-1])
@@ -133,6 +135,7 @@ def cells(mark: Cells, place: Place) -> str:
 
 
 def _cells(mark: Cells, values: Array, place: Place, size: float) -> Iterator[str]:
+    """Yield the cells of a heatmap with their numbers; cells that are NaN stay empty."""
     for y, row in enumerate(values):
         blank = bool(mark.empty) and not np.nan_to_num(row).any()
         middle = place.x((len(row) - 1) / 2)
@@ -168,6 +171,7 @@ def arrow(mark: Arrow, place: Place) -> str:
 
 
 def _head(x0: float, y0: float, x1: float, y1: float, size: float = 7.0) -> str:
+    """Return the triangle at the end of an arrow."""
     length = math.hypot(x1 - x0, y1 - y0) or 1.0
     u, v = (x1 - x0) / length * size, (y1 - y0) / length * size
     wings = [(x1 - u + s * 0.42 * v, y1 - v - s * 0.42 * u) for s in (1, -1)]
@@ -220,8 +224,8 @@ def svg(mark: Mark, place: Place) -> str:
 
 
 def ordered(marks: Sequence[Mark], styles: Styles) -> list[Mark]:
-    """Areas and rules behind; of lines the noise first, then wide before narrow, so that none is
-    hidden; all others in their order."""
+    """Return the marks in drawing order: areas and rules behind, then lines (noise first, wide
+    before narrow, so that none is hidden), then all others in their order."""
 
     def depth(mark: Mark) -> tuple[int, float]:
         if isinstance(mark, Line):

@@ -1,5 +1,5 @@
-"""How and where marks are shown: what the keys of their owners decide, and the panel they are in,
-with its scales and the letters about it, in pixels from its upper left corner."""
+"""Resolved styles of marks, and panels with their scales and margins, in pixels from the upper left
+corner."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from dualml.report.figure import KINDS, NOBODY, Axis, Figure, Key, Mark, Owner, 
 
 Array = NDArray[np.float64]
 TITLE, TICKS, LABEL = 25.0, 21.0, 20.0  # heights
-ANY = Scale(Axis(), "linear", 0.0, 1.0)  # before it is known
+ANY = Scale(Axis(), "linear", 0.0, 1.0)  # placeholder until the scale is fitted
 
 
 class Styles:
-    """The keys of a figure, completed: what is drawn and in no key gets the next free colour."""
+    """The keys of a figure, completed: a series that is drawn without a key gets the next free
+    colour."""
 
     def __init__(self, figure: Figure) -> None:
         self.keys = {(key.of, key.name): key for key in figure.keys}
@@ -40,11 +41,12 @@ class Styles:
                 self.keys[kind, name] = Key(kind, name, color=next(free), marker=shape)
 
     def _of(self, owner: Owner) -> list[Key]:
+        """Return the keys that apply to an owner, the deciding one first."""
         places = ((kind, owner.of(kind)) for kind in KINDS)
         return [self.keys[place] for place in places if place in self.keys]
 
     def style(self, owner: Owner) -> Key:
-        """Of the first key that decides each."""
+        """Return the style of an owner: each attribute comes from the first key that sets it."""
         keys = self._of(owner)
         color, stroke, marker = (
             next((value for key in keys if (value := getattr(key, name))), usual)
@@ -55,6 +57,7 @@ class Styles:
 
 
 def owner_of(mark: Mark) -> Owner:
+    """Return the owner of a mark, `NOBODY` for marks without one."""
     return getattr(mark, "owner", NOBODY)
 
 
@@ -65,7 +68,8 @@ def marks(figure: Figure) -> Iterator[Mark]:
 
 @dataclass
 class Place:
-    """``clip``: the name of its area; ``room``: pixels that a name beside an axis may take."""
+    """A panel placed in a figure. ``clip``: the id of its clip path; ``room``: pixels that a name
+    beside an axis may take."""
 
     panel: Panel
     row: int
@@ -89,11 +93,13 @@ class Place:
 
     @property
     def bare(self) -> bool:
+        """Whether both axes are hidden."""
         return self.panel.x.hidden and self.panel.y.hidden
 
     # --- pixels beside the axes -------------------------------------------------------------------
 
     def before(self) -> float:
+        """Return the pixels needed left of the plot area."""
         if self.panel.y.hidden:
             return 0.0 if self.bare else 4.0
         names = [text.width(name, SMALL) for _, name in self.y.ticks()] if self.y_ticks else []
@@ -101,13 +107,16 @@ class Place:
         return min(self.room, max(names, default=0.0)) + 9 + label
 
     def after(self) -> float:
+        """Return the pixels needed right of the plot area."""
         beside = [min(self.room, text.width(t, SMALL)) + 10 for t in self.panel.y.beside]
         return max([0.0 if self.bare else 12.0, *beside])
 
     def above(self) -> float:
+        """Return the pixels needed above the plot area."""
         return TITLE if self.panel.title else (0.0 if self.bare else 8.0)
 
     def below(self) -> float:
+        """Return the pixels needed below the plot area."""
         if self.panel.x.hidden:
             return 0.0 if self.bare else 4.0
         label = LABEL if self.panel.x.label and self.x_label else 0.0
@@ -117,12 +126,13 @@ class Place:
     # --- marks ------------------------------------------------------------------------------------
 
     def area(self) -> str:
-        """What is drawn across the ends of the axes is cut there, with room for strokes."""
+        """Return the clip path of the plot area, with a margin for strokes."""
         rect = element("rect", x=-3, y=-3, width=self.width + 6, height=self.height + 6)
         return element("clipPath", rect, id=self.clip)
 
     def cut(self, x: Array, *ys: Array) -> str | None:
-        """``clip-path`` of marks of which some points are outside."""
+        """Return the ``clip-path`` reference for marks with points outside the plot area, else
+        None."""
         sides = ((x, self.width), *((y, self.height) for y in ys))
         with np.errstate(invalid="ignore"):
             outside = any(((v < -1) | (v > end + 1)).any() for v, end in sides)
@@ -131,7 +141,8 @@ class Place:
     def group(
         self, owner: Owner, inside: str, *, stroke: bool = False, **attributes: str | None
     ) -> str:
-        """With the attributes by which the script switches a mark."""
+        """Return a group with the style of its owner and the attributes by which the script toggles
+        it."""
         style = self.styles.style(owner)
         classes = f"m c-{style.color}" + (f" k-{style.stroke}" if stroke else "")
         switches = {"data_arm": owner.arm, "data_backend": owner.backend}
@@ -141,7 +152,7 @@ class Place:
     def rect(
         self, x: float, y: float, width: float, height: float, **attributes: str | float | None
     ) -> str:
-        """From two corners in the units of the axes."""
+        """Return a rectangle given in axis units; empty if the scale cannot show it."""
         (a, b), (c, d) = self.x.many([x, x + width]), self.y.many([y, y + height])
         if not math.isfinite(a + b + c + d):
             return ""

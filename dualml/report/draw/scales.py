@@ -1,4 +1,4 @@
-"""Scales: positions on an axis as pixels, the ends of an axis, and its ticks."""
+"""Scales: map axis positions to pixels, choose the ends of an axis and its ticks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from dualml.report.figure import Axis, Values
 from dualml.words.numbers import raised
 
-LINEAR_PART = 0.3  # of a decade: what symlog gives to values below 1
+LINEAR_PART = 0.3  # decades that symlog uses for values below 1
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis with its ends, ``low`` at pixel ``start`` and ``high`` at ``end``."""
+    """An axis with its range: ``low`` lies at pixel ``start`` and ``high`` at ``end``."""
 
     axis: Axis
     kind: str
@@ -30,13 +30,13 @@ class Scale:
         return float(self.many([value])[0])
 
     def many(self, values: Values) -> NDArray[np.float64]:
-        """Pixels; NaN for what the scale cannot show."""
+        """Return positions in pixels; NaN if the scale cannot show a value."""
         a, b = _warp(np.array([self.low, self.high]), self.kind).tolist()
         share = (_warp(np.asarray(values, dtype=float), self.kind) - a) / ((b - a) or 1.0)
         return np.asarray(self.start + (self.end - self.start) * share)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Positions inside the ends with their labels, as many as there is room for."""
+        """Return positions within the range with their labels, as many as fit."""
         if self.axis.ticks is not None:
             return [t for t in self.axis.ticks if self.low <= t[0] <= self.high]
         if self.axis.names:
@@ -45,7 +45,7 @@ class Scale:
         return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.whole)
 
     def small(self) -> list[float]:
-        """Ticks without labels, between the powers of ten."""
+        """Return the positions of minor ticks between powers of ten."""
         if self.kind != "log" or self.high / self.low >= 1e9 or self.axis.ticks is not None:
             return []
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
@@ -54,7 +54,7 @@ class Scale:
         ]
 
     def say(self, value: float) -> str:
-        """A value as the axis names it."""
+        """Return a value as text: its tick label or name if it has one."""
         for at, name in self.axis.ticks or enumerate(self.axis.names):
             if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
                 return name
@@ -62,9 +62,11 @@ class Scale:
 
 
 def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
-    """The scale that holds all values, with a little air where they decide an end themselves.
+    """Return the scale that includes all values, with a margin at ends that the axis does not fix.
 
     Args:
+        axis: the axis.
+        values: the positions to include.
         room: share of the axis that texts at the ends of bars take.
     """
     if axis.names:
@@ -87,6 +89,7 @@ def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
 
 
 def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    """Return values on a linear, logarithmic or symlog scale."""
     if kind == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,7 +111,7 @@ def _unwarp(value: float, kind: str) -> float:
 def ticks(
     kind: str, low: float, high: float, most: float, *, whole: bool = False
 ) -> list[tuple[float, str]]:
-    """At most about ``most`` round positions from low to high."""
+    """Return about ``most`` round positions from low to high at most, with their labels."""
     if kind == "log2":
         return [(2.0**k, plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
     if kind == "symlog":
@@ -128,12 +131,13 @@ def ticks(
 
 
 def _powers(low: float, high: float, most: float) -> range:
-    """Exponents of ticks, as many as there is room for."""
+    """Return the exponents of the ticks, thinned to about ``most``."""
     powers = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     return powers[:: max(1, math.ceil(len(powers) / most))]
 
 
 def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
+    """Return evenly spaced round positions with their labels."""
     if high <= low:
         return [(low, plain(low))]
     rough = (high - low) / most
@@ -160,7 +164,7 @@ def _scientific(value: float, digits: int) -> str:
 
 
 def spoken(value: float) -> str:
-    """Four digits are what a reader can use."""
+    """Format a value with four significant digits."""
     if not math.isfinite(value):
         return "–"
     if value and not 1e-3 <= abs(value) < 1e6:
@@ -169,14 +173,14 @@ def spoken(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """``0.05``, ``1,000``; with a power where that is too long."""
+    """Format a value like ``0.05`` or ``1,000``; very small and large ones with a power of ten."""
     if value and not 1e-4 <= abs(value) < 1e6:
         return power(value)
     return _minus(f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}")
 
 
 def power(value: float) -> str:
-    """``10⁻⁷``, and plain numbers where they are short."""
+    """Format a value like ``10⁻⁷``, or as a plain number if that is short."""
     if value == 0 or 1e-3 <= abs(value) <= 1e5:
         return _minus(f"{value:,.3f}".rstrip("0").rstrip("."))
     return _scientific(value, 1)

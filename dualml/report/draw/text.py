@@ -1,5 +1,4 @@
-"""Elements of SVG: text, escaped and as wide as it will be at most in the fonts that readers have,
-and markers as paths about a point."""
+"""SVG elements: escaped text with an upper estimate of its width, and markers as paths."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _ANCHORS = {"left": "", "center": "middle", "right": "end"}
 
 
 def width(text: str, size: float = LETTER) -> float:
-    """Pixels, an upper estimate: Chinese letters are squares."""
+    """Return an upper estimate of the width of a text in pixels; Chinese characters are squares."""
     return size * max((sum(map(_em, line)) for line in text.split("\n")), default=0.0)
 
 
@@ -32,7 +31,7 @@ def _em(letter: str) -> float:
 
 
 def cut(text: str, room: float, size: float = LETTER) -> str:
-    """As much of a name as there is room for."""
+    """Return a text truncated with an ellipsis to at most ``room`` pixels."""
     if width(text, size) <= room:
         return text
     kept = next((k for k in range(len(text), 0, -1) if width(text[:k], size) + size <= room), 1)
@@ -40,14 +39,15 @@ def cut(text: str, room: float, size: float = LETTER) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: hundredths of a pixel are finer than any screen."""
+    """Format a coordinate with two decimals, finer than any screen."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
 def element(tag: str, *inside: str, **attributes: str | float | None) -> str:
-    """Attributes are quoted, on one line, numbers as coordinates; those that are None or empty are
-    left out. ``class_`` is ``class``, ``data_of`` is ``data-of``."""
+    """Return an SVG element on one line. Attributes are quoted and numbers formatted as
+    coordinates; None and empty ones are left out. ``class_`` becomes ``class``, ``data_of`` becomes
+    ``data-of``."""
     shown = "".join(
         f" {name.rstrip('_').replace('_', '-')}={_quoted(value)}"
         for name, value in attributes.items()
@@ -61,7 +61,7 @@ def _quoted(value: str | float) -> str:
 
 
 def at(x: float, y: float) -> str:
-    """A point of a path."""
+    """Return a point of a path, ``x,y``."""
     return f"{number(x)},{number(y)}"
 
 
@@ -70,7 +70,7 @@ def move(x: float, y: float) -> str:
 
 
 def path(d: str, classes: str = "") -> str:
-    """Nothing where there is nothing to draw."""
+    """Return a path element, empty for empty path data."""
     return element("path", class_=classes, d=d) if d else ""
 
 
@@ -84,7 +84,8 @@ def label(
     size: float = 0.0,
     turned: bool = False,
 ) -> str:
-    """Lines of text whose middle is at height ``y``; ``size`` where the classes do not say it."""
+    """Return lines of text, vertically centred at ``y``; ``size`` overrides the size of the
+    classes."""
     turn = f"rotate(-90 {number(x)} {number(y)})" if turned else ""
     letter = size or (SMALL if "small" in classes else LETTER)
     lines = text.split("\n")
@@ -112,7 +113,8 @@ def _point(z: complex) -> str:
 
 
 def _polygon(n: int, turn: float, *sizes: float) -> str:
-    """A regular polygon, from its first corner; with two sizes in turn a star."""
+    """Return a regular polygon, beginning at its first corner; two alternating sizes make a
+    star."""
     radii = itertools.cycle(RADIUS * size for size in sizes)
     return _closed([rect(next(radii), math.radians(turn + 360 * k / n)) for k in range(n)])
 
@@ -124,7 +126,7 @@ def _plus(turn: float) -> str:
 
 
 _R, _D = number(RADIUS), number(2 * RADIUS)
-#: Name → path of a filled shape, from its middle. ``cross`` is two strokes: what broke off.
+#: Name → path of a filled shape around its centre. ``cross`` is two strokes: an aborted trial.
 SHAPES = {
     "circle": f"m-{_R},0a{_R},{_R} 0 1,0 {_D},0a{_R},{_R} 0 1,0 -{_D},0z",
     "square": _polygon(4, 45, 1.25),
@@ -142,7 +144,7 @@ MARKERS = tuple(SHAPES)[:-1]
 
 
 def markers(shape: str, places: Iterable[tuple[float, float]], *, hollow: bool = False) -> str:
-    """One element for all places; an unknown shape is a circle."""
+    """Return one path with a marker at each place; an unknown shape is drawn as a circle."""
     form = SHAPES.get(shape, SHAPES["circle"])
     classes = "k-solid" if shape == "cross" else "paper k-line" if hollow else "fill"
     return path("".join(f"M{at(x, y)}{form}" for x, y in places), classes)

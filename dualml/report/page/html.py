@@ -1,6 +1,6 @@
-"""A tree of blocks as one HTML file that loads nothing.
+"""Render a tree of blocks as one self-contained HTML file that loads nothing.
 
-Every text is escaped where it enters the page; what is marked as safe here is made by this package.
+Every text is escaped when it enters the page; only markup made by this package is marked as safe.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dualml.report.mathml import mathml
 from dualml.words import Words
 
 CODE = re.compile(r"`([^`]+)`")
-#: Characters from which on a column of text needs room, and one of code may be broken.
+#: Columns with longer texts get a minimum width; long code may be broken.
 LONG = 44
 LINES = Markup("\n")
-#: Columns of a table that has a place beside nothing else.
+#: Tables with more columns take the full width of the page.
 WIDE = 6
 
 
 def html(page: Page) -> str:
-    """The page with its style and its figures."""
+    """Return the page as HTML with its style, figures and scripts."""
     words = Words(page.lang)
     sections = [block for block in page.blocks if isinstance(block, blocks.Section) and block.title]
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
@@ -49,7 +49,7 @@ def html(page: Page) -> str:
 
 
 def style() -> str:
-    """The look of a page and of its figures."""
+    """Return the CSS of pages and figures."""
     return _read("style.css") + css()
 
 
@@ -58,7 +58,8 @@ def _read(name: str) -> str:
 
 
 def tag(name: str, /, *inside: str, **attributes: str) -> Markup:
-    """An element; what is no markup yet is escaped, and empty attributes are left out."""
+    """Return an element; content that is not markup yet is escaped, and empty attributes are left
+    out."""
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(v)}"' for key, v in attributes.items() if v
     )
@@ -66,20 +67,22 @@ def tag(name: str, /, *inside: str, **attributes: str) -> Markup:
 
 
 def quoted(text: str) -> Markup:
-    """Escaped, with what stands in backquotes as code."""
+    """Return text as escaped HTML; text in backquotes becomes code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _lines(name: str, *inside: str, **attributes: str) -> Markup:
-    """An element with each part of its content in a line of its own."""
+    """Return an element with each part of its content on its own line."""
     return tag(name, "\n", LINES.join(inside), "\n", **attributes)
 
 
 def rendered(many: Iterable[Block], level: int) -> Markup:
-    """One after the other, for a page with `style`; cards that follow one another share a grid.
+    """Return blocks as HTML, one after the other, for a page with `page_css`; consecutive cards
+    share a grid.
 
     Args:
-        level: of the next heading.
+        many: the blocks.
+        level: level of the next heading.
     """
     parts: list[Markup] = []
     for cards, group in groupby(many, key=lambda block: isinstance(block, blocks.Card)):
@@ -89,7 +92,7 @@ def rendered(many: Iterable[Block], level: int) -> Markup:
 
 
 def _block(block: Block, level: int) -> Markup:
-    """``level`` is that of the next heading."""
+    """Return one block as HTML; ``level`` is the level of the next heading."""
     match block:
         case blocks.Prose(text, small):
             return tag("p", quoted(text), class_="small" if small else "")
@@ -138,7 +141,7 @@ def _item(item: blocks.Item) -> Markup:
 
 
 def _formula(latex: str) -> Markup:
-    """As LaTeX, where a command in it is none of those we know."""
+    """Return a formula as MathML, or as LaTeX source if it uses an unknown command."""
     try:
         return Markup(mathml(latex))
     except ValueError:
@@ -164,7 +167,7 @@ def _table(table: Table) -> Markup:
 
 
 def _style(column: Column, texts: Sequence[str]) -> str:
-    """The classes of a column: how it is set, and whether it needs room."""
+    """Return the CSS classes of a column: alignment, and ``long`` if it needs space."""
     longest = max(map(len, texts), default=0)
     return f"{column.show} {'long' if longest > LONG else ''}".replace("text", "").strip()
 

@@ -1,6 +1,6 @@
-"""A tree of blocks as Markdown, with figures beside it and formulas as LaTeX.
+"""Render a tree of blocks as Markdown, with figures as linked files and formulas as LaTeX.
 
-Texts cannot become markup: everything Markdown or HTML would read as such is escaped.
+Texts cannot become markup: everything that Markdown or HTML would interpret is escaped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dualml.report.figure import Figure
 
 
 def markdown(page: Page) -> str:
-    """The page for editors and code hosts."""
+    """Return the page as Markdown, for editors and code hosts."""
     lines = [f"# {escape(page.title)}"]
     lines += [quoted(page.question)] if page.question else []
     lines += [*_blocks(page.blocks, 2), "---", quoted(page.footer)]
@@ -23,7 +23,7 @@ def markdown(page: Page) -> str:
 
 
 def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
-    """Paragraphs; headings begin at ``level``."""
+    """Yield the paragraphs of blocks; headings begin at ``level``."""
     for block in many:
         match block:
             case blocks.Prose(text):
@@ -57,6 +57,7 @@ def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
 
 
 def _under(heading: str, inside: Iterable[Block], level: int) -> Iterator[str]:
+    """Yield a heading, if there is one, and the blocks below it."""
     if heading:
         yield f"{'#' * min(level, 6)} {heading}"
     yield from _blocks(inside, level + 1)
@@ -68,25 +69,26 @@ def _item(item: blocks.Item) -> str:
 
 
 def escape(text: str) -> str:
-    """One line in which nothing is markup: no HTML, no table borders, no links, no code."""
+    """Return text as one line without markup: no HTML, table borders, links or code."""
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|])", r"\\\1", line)
 
 
 def quoted(text: str) -> str:
-    """Escaped, but for what stands in backquotes, which is code."""
+    """Return escaped text in which text in backquotes remains code."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(part if k % 2 else _inside(part) for k, part in enumerate(parts))
 
 
 def _inside(text: str) -> str:
-    """Escaped, with the spaces at its ends."""
+    """Escape a part of a text and keep a space at each end that had one."""
     front, back = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return f"{' ' * bool(front)}{escape(text)}{' ' * bool(back and text.strip())}"
 
 
 def table(table: Table) -> str:
+    """Return a table as Markdown."""
     head = [c.label + (f" ({c.unit})" if c.unit else "") for c in table.columns]
     marks = ["---:" if c.show == "number" else "---" for c in table.columns]
     code = [c.show == "code" for c in table.columns]
@@ -101,10 +103,11 @@ def _cell(cell: Cell, code: bool) -> str:
 
 
 def between(text: str, begin: str, end: str, block: str) -> str:
-    """A page with another block between its marks, which the block brings along.
+    """Return the page with the text from ``begin`` to ``end`` replaced by ``block``, which includes
+    both marks.
 
     Raises:
-        UserError: the marks are not there.
+        UserError: the page lacks a mark.
     """
     before, first, rest = text.partition(begin)
     _, last, after = rest.partition(end)

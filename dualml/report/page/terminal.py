@@ -1,4 +1,4 @@
-"""Tables of a page for the terminal."""
+"""Render tables for the terminal."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 STYLES: dict[Tone, str] = {"good": "green", "near": "cyan", "bad": "red", "muted": "yellow"}
 Parts = Callable[[str], Sequence[str]]
-#: Characters that a column keeps as long as the first one can give way.
+#: Minimum width of a column in characters while the first column can still shrink.
 LEAST = 4
-#: What stays on one line where there is room.
+#: A word, which is kept on one line if it fits.
 WORD = re.compile(r"[!-~\u00a1-\u2e7f]+")
-#: Of a word, up to a joint.
+#: A piece of a word, up to and including a joint.
 PIECE = re.compile(r"[^_(,=./-]*[_(,=./-]*")
-#: Of the darkest ground.
+#: Colour of the darkest background.
 RGB = (30, 100, 180)
 
 
 def show(table: Table, console: Console | None = None) -> None:
-    """Print it under its caption; nothing in it is markup but code in backquotes."""
+    """Print a table below its caption; nothing in it is markup but code in backquotes."""
     from rich.console import Console as Terminal
 
     console = console or Terminal(highlight=False)
@@ -39,9 +39,9 @@ def show(table: Table, console: Console | None = None) -> None:
 
 
 def render(table: Table, width: int) -> Grid:
-    """The table for a console of rich. Where it is wider than that, cells are folded at spaces,
-    then at the joints of long names; optional columns are left out first. Without labels it has no
-    head."""
+    """Return a table as a grid of rich that fits into ``width``. Optional columns are left out
+    first, then cells are folded at spaces, then at the joints of long names. A table without labels
+    has no head."""
     from rich.table import Table as Grid
 
     rows = [list(map(_cell, row)) for row in table.cells]
@@ -66,7 +66,7 @@ def render(table: Table, width: int) -> Grid:
 
 @dataclass(frozen=True)
 class _Column:
-    """With the widths of its lines, of its words and of their pieces, each in the cells and in the
+    """A column with the maximum widths of its lines, words and word pieces, each for cells and
     head."""
 
     column: Column
@@ -75,15 +75,19 @@ class _Column:
 
     @cached_property
     def lines(self) -> tuple[int, int]:
+        """Maximum width of a line in the cells and in the head."""
         return self._widest(str.splitlines, str.splitlines)
 
     @cached_property
     def words(self) -> tuple[int, int]:
-        """Chinese breaks anywhere, but not in a head."""
+        """Maximum width of a word in the cells and in the head. Chinese breaks anywhere, but not in
+        a head."""
         return self._widest(WORD.findall, str.split)
 
     @cached_property
     def pieces(self) -> tuple[int, int]:
+        """Maximum width of a part of a word, split at joints, in the cells and in the head."""
+
         def pieces(words: Sequence[str]) -> list[str]:
             return [piece for word in words for piece in PIECE.findall(word)]
 
@@ -92,6 +96,7 @@ class _Column:
         )
 
     def _widest(self, of_cell: Parts, of_head: Parts) -> tuple[int, int]:
+        """Return the maximum width of the parts of all cells, and of the parts of the head."""
         from rich.cells import cell_len
 
         cells = (cell_len(part) for cell in self.cells for part in of_cell(cell.plain))
@@ -101,9 +106,9 @@ class _Column:
 
 
 def fitted(columns: Sequence[_Column], room: int) -> list[int]:
-    """Widths. Labels that are wider than their cells give way first, then the widest columns as far
-    as no word is broken, then names at their joints, then whatever there is; the first column,
-    which names the rows, always last."""
+    """Return the widths of the columns within ``room`` characters in total. Labels wider than their
+    cells shrink first, then the widest columns as long as no word breaks, then names at their
+    joints, then all; the first column, which names the rows, shrinks last."""
     fit = [max(column.lines) for column in columns]
     for floors in (
         [max(c.lines[0], c.words[1]) for c in columns],
@@ -120,7 +125,7 @@ def fitted(columns: Sequence[_Column], room: int) -> list[int]:
 
 
 def _jointed(text: Text, width: int) -> Text:
-    """Words that are wider than a column, broken after the last joint that fits in each line."""
+    """Break words that are wider than a column after the last joint that fits in each line."""
     breaks = list[int]()
     for word in WORD.finditer(text.plain):
         begin = word.start()
@@ -131,7 +136,7 @@ def _jointed(text: Text, width: int) -> Text:
 
 
 def _head(column: Column) -> Text:
-    """The label; of a dotted key each part in a line of its own."""
+    """Return the head of a column; each part of a dotted key is on its own line."""
     from rich.text import Text
 
     head = Text(plain(column.label, "\n").replace(".", ".\n"), "bold")
@@ -145,8 +150,8 @@ def _cell(cell: Cell) -> Text:
 
 
 def inline(text: str, style: str = "") -> Text:
-    """What stands in backquotes in colour, without them; what would steer the terminal as escapes:
-    names and reasons come from run folders of others."""
+    """Return text with the parts in backquotes coloured, without the backquotes. Control characters
+    are escaped, because names and reasons come from run folders of others."""
     from rich.text import Text
 
     line = Text(style=style)

@@ -1,4 +1,4 @@
-"""Split arms: how each is split, which whole model it is compared with, which belong together."""
+"""Split arms: how each is split, which whole-model arm it is compared with, and groups of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class SplitArm:
     """An arm whose ranks share one model.
 
     Attributes:
-        split: its settings; ``plan``: what the plan says of it, empty where there is none.
+        split: its settings; ``plan``: its entry in the plan, empty without one.
         slow: whether one of its ranks has a handicap.
-        mesh: replicas, ranks of the pipeline, ranks that share every split layer.
-        depth: the number of stages; without a plan one for each rank of the pipeline.
+        mesh: replicas (data), pipeline ranks, ranks that share every split layer (tensor).
+        depth: number of stages; without a plan one per pipeline rank.
         cut: layers at which stages 1, 2, … begin.
-        piped: whether its micro-batches go through one pipeline of several ranks.
-        by_layer, inside: whether it is a pipeline, or split inside its layers, and nothing else.
+        is_pipelined: whether its micro-batches pass through one pipeline of several ranks.
+        is_pure_pipeline, is_pure_tensor: whether it is only split by layer, or only inside layers.
     """
 
     def __init__(self, run: Run, name: str) -> None:
@@ -52,7 +52,8 @@ class SplitArm:
 
     @property
     def ways(self) -> list[str]:
-        """All in which it is split, keys of `splitting.WAYS`, the one that says most last."""
+        """All ways in which the model is split, keys of `splitting.WAYS`, the most specific
+        last."""
         there = {
             "by_layer": self.mesh.pipeline > 1,
             "inside": self.split.tensor > 1,
@@ -67,22 +68,22 @@ class SplitArm:
 
     @property
     def way(self) -> str:
-        """The one of them that says most."""
+        """The most specific way in which the model is split."""
         return next(reversed(self.ways), "by_layer")
 
     @property
     def layered(self) -> bool:
-        """Whether it has several stages: on ranks of a pipeline, or on devices of a process."""
+        """Whether the model has several stages, on pipeline ranks or on devices of one process."""
         return self.mesh.pipeline > 1 or self.on_devices
 
     @property
     def _axes(self) -> tuple[bool, ...]:
-        """Whether it is split in data, pipeline, tensor."""
+        """Whether the mesh has several entries along data, pipeline and tensor."""
         return tuple(n > 1 for n in (self.mesh.data, self.mesh.pipeline, self.mesh.tensor))
 
     @property
     def look(self) -> tuple[Any, ...]:
-        """What makes its plan look different from others: in what it is split, and how often."""
+        """A key that is equal for arms whose plans look alike when drawn."""
         shared = self.split.sequence, self.split.regather, self.split.context > 1
         return (
             *self._axes,
@@ -95,7 +96,7 @@ class SplitArm:
 
     @cached_property
     def grid(self) -> Grid | None:
-        """Its schedule; None where the plan has none that can be read."""
+        """The pipeline schedule; None if the plan has none, or none that can be parsed."""
         plan = self.plan
         if not plan.get("grid") or self.rpc:
             return None
@@ -107,35 +108,37 @@ class SplitArm:
 
     @property
     def ideal_idle(self) -> float | None:
-        """Share of idle ticks, all passes being equally long; only of ranks with a row each."""
+        """Share of idle ticks if all passes take equally long; None unless every rank has a row of
+        the grid."""
         return self.grid.idle() if self.piped and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
-        """Sum over the plan's ``links``, ``transfers`` or ``meetings``; with a batch as large as
-        the plan's."""
+        """Return the sum of a quantity over the plan's ``links``, ``transfers`` or ``meetings``,
+        for a batch of the plan's size."""
         return float(sum(each[what] for each in self.plan.get(key) or ()))
 
     @property
     def crossing_bytes(self) -> float:
-        """Of an update over all links and in all collectives."""
+        """Planned bytes of an update over all links and in all collectives."""
         return sum(map(self.planned, ("links", "transfers", "meetings")))
 
     @property
     def crossing_calls(self) -> int:
+        """Planned number of messages and collective calls of an update."""
         sent = self.planned("links", "messages") + self.planned("transfers", "messages")
         return int(sent + self.planned("meetings", "calls"))
 
     def parameters(self) -> str:
-        """Bytes of each rank's."""
+        """Return the parameter bytes of each rank as text."""
         sizes = [numbers.nbytes(4 * r["elements"]) for r in self.plan.get("ranks") or ()]
         return " · ".join(sizes) or numbers.NONE
 
     def cut_by(self, words: Words) -> str:
-        """Who chose the cut: the file, or what was to be even."""
+        """Return who chose the cut: the experiment file, or the quantity that was balanced."""
         return words(f"splits.cut_by.{'hand' if self.split.cut else self.split.balance}")
 
     def how(self, words: Words) -> str:
-        """``by layer in 2 stages, 1F1B, m = 4``."""
+        """Describe the split, e.g. ``by layer in 2 stages, 1F1B, m = 4``."""
         parts = {"inside": self.split.tensor, "context": self.split.context, "data": self.mesh.data}
         if self.trainers == 1:
             parts = {"stages": self.depth if self.layered else 1, **parts}
@@ -156,6 +159,7 @@ class SplitArm:
 
 
 def model_of(run: Run, arm: str) -> str:
+    """Return the name of the arm's model."""
     return run.settings[arm].variant or str(run.experiment.get("model") or "")
 
 
@@ -179,11 +183,11 @@ class Splits:
 
     @property
     def pipelines(self) -> list[SplitArm]:
-        """Those whose stages follow a schedule."""
+        """The arms whose stages follow a pipeline schedule."""
         return [arm for arm in self if arm.piped]
 
     def whole(self, arm: SplitArm) -> str | None:
-        """The arm that trains the same with the whole model on one rank."""
+        """Return the single-rank arm that trains the same whole model, None without one."""
         judged = (s.against for s in self.run.serial if s.arm == arm.name)
         vary = ("split", "world_size", "slow")
         return next((name for name in judged if name in self.run.arms), None) or (
@@ -198,25 +202,25 @@ class Splits:
 
     @cached_property
     def families(self) -> dict[str | None, list[SplitArm]]:
-        """Whole arm → the arms that split it; None for those without one."""
+        """Whole-model arm → the arms that split its model; None for arms without one."""
         families: dict[str | None, list[SplitArm]] = {}
         for arm in self:
             families.setdefault(self.whole(arm), []).append(arm)
         return families
 
     def groups(self, among: Sequence[SplitArm], *vary: str) -> list[list[SplitArm]]:
-        """Those that ran and differ in nothing else; of two and more."""
+        """Return groups of two or more arms that ran and differ in nothing but ``vary``."""
         names = [arm.name for arm in among if self.run.select(arm.name)]
         groups = self.run.contrast.groups(names, vary=vary)
         return [[self.by_name[name] for name in group] for group in groups if len(group) > 1]
 
     def partners(self, arm: SplitArm, *vary: str) -> list[SplitArm]:
-        """The other split arms that differ from one in nothing else."""
+        """Return the other split arms that differ from ``arm`` in nothing but ``vary``."""
         names = self.run.contrast.partners(arm.name, vary=vary)
         return [self.by_name[name] for name in names if name in self.by_name]
 
     def slowed(self) -> list[tuple[SplitArm, SplitArm]]:
-        """Arms with a slow rank, each with the arm that does the same without."""
+        """Return the arms with a slow rank, each with the same arm without it."""
         pairs = {
             arm: self.run.contrast.without_slow_node(arm.name, where=self.run.select)
             for arm in self
@@ -226,5 +230,5 @@ class Splits:
 
 
 def healthy(arms: Iterable[SplitArm]) -> list[SplitArm]:
-    """Those without a slow rank."""
+    """Return the arms without a slow rank."""
     return [arm for arm in arms if not arm.slow]

@@ -1,5 +1,5 @@
-"""The α–β model of split layers, calibrated by the run itself: operations a second from the whole
-models, α and β from single messages and collectives."""
+"""Calibrate the α–β model of split layers from the run itself: operations per second from the
+whole-model arms, α and β from single messages and collectives."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from dualml.report.splits import events, times
 from dualml.report.splits.arms import SplitArm, Splits, healthy, model_of
 from dualml.store.run import Run
 
-#: Layers that cost next to nothing beside linear ones.
+#: Layers whose cost is negligible compared with linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")
 #: Schedules whose update has the closed form of `vertical_step`.
 CLOSED = ("1f1b", "gpipe", "eager-1f1b")
-ENOUGH = 5  # measurements of a size
-SIZES = 3  # sizes for a fit
+ENOUGH = 5  # measurements needed of each size
+SIZES = 3  # sizes needed for a fit
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of one backend. ``rates``: whole arm → operations a second; ``messages`` and ``reduces``:
-    the fitted links, None where ``sizes`` were too few."""
+    """The fitted constants of one backend. ``rates``: whole-model arm → operations per second;
+    ``messages`` and ``reduces``: the fitted links, None if there are too few ``sizes``."""
 
     backend: str
     rates: dict[str, float]
@@ -40,11 +40,13 @@ class Calibration:
 
     @property
     def rate(self) -> float:
+        """Median operations per second."""
         return median(self.rates.values())
 
 
 def chain(run: Run, arm: str | None) -> list[int] | None:
-    """Sizes d₀ … d_L of a model that is linear layers one after the other; None for others."""
+    """Return the sizes d₀ … d_L of a model that is a chain of linear layers; None for other
+    models."""
     layers = (run.models.get(model_of(run, arm)) or {}).get("layers") or () if arm else ()
     linear = [layer for layer in layers if layer.get("type") == "Linear"]
     if len(linear) < 2 or any(layer.get("type") not in (*FREE, "Linear") for layer in layers):
@@ -53,24 +55,26 @@ def chain(run: Run, arm: str | None) -> list[int] | None:
 
 
 def batch(run: Run, arm: str | None, backend: str) -> float | None:
-    """Samples of the mean update."""
+    """Return the mean number of samples in an update, None if unknown."""
     trials = run.select(arm, backend) if arm else ()
     each = (t.sample_gradients / t.updates for t in trials if t.updates and t.sample_gradients)
     return next(each, None)
 
 
 def operations(sizes: Sequence[int], samples: float) -> float:
-    """C: forward, and twice that backward."""
+    """Return C, the floating-point operations of an update: the backward pass costs twice the
+    forward pass."""
     return 6.0 * samples * sum(a * b for a, b in itertools.pairwise(sizes))
 
 
 def calibrations(splits: Splits) -> list[Calibration]:
-    """Of every backend whose times are of interest and that trained a whole linear model."""
+    """Return the calibration of every timed backend that trained a whole linear model."""
     every = (calibrate(splits, backend) for backend in times.compared(splits))
     return [calibration for calibration in every if calibration is not None]
 
 
 def calibrate(splits: Splits, backend: str) -> Calibration | None:
+    """Return the constants fitted to one backend, None without a whole linear model."""
     run, rates = splits.run, {}
     for base in splits.families:
         sizes, samples = chain(run, base), batch(run, base, backend)
@@ -79,7 +83,7 @@ def calibrate(splits: Splits, backend: str) -> Calibration | None:
             rates[base] = operations(sizes, samples) / step.mean
     if not rates:
         return None
-    # of arms without a slow rank whose ranks had cores of their own, if there are any
+    # prefer arms without a slow rank whose ranks had cores of their own
     used = healthy(splits)
     undisturbed = [a for a in used if not times.take_turns(run, a.name, backend)] or used
     trials = [(a, t) for a in undisturbed for t in run.select(a.name, backend) if t.timelines]
@@ -94,7 +98,7 @@ def calibrate(splits: Splits, backend: str) -> Calibration | None:
 
 
 def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
-    """(ranks, bytes) → median seconds, of sizes measured often enough."""
+    """Return (ranks, bytes) → median seconds, for sizes that were measured often enough."""
     by_size: dict[tuple[int, int], list[float]] = {}
     for n, nbytes, seconds in measured:
         by_size.setdefault((n, nbytes), []).append(seconds)
@@ -102,7 +106,7 @@ def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int]
 
 
 def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
-    """And the number of sizes."""
+    """Return the fitted link, None with too few sizes, and the number of sizes."""
     sizes = len({p.nbytes for p in points})
     with suppress(UserError):
         return fit(points) if sizes >= SIZES else None, sizes
@@ -114,7 +118,7 @@ def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of an update."""
+    """Predicted and measured seconds of an update of one arm."""
 
     arm: SplitArm
     backend: str
@@ -127,7 +131,8 @@ class Prediction:
 
 
 def predictions(splits: Splits, calibration: Calibration) -> list[Prediction]:
-    """Of the arms that the model speaks of: 2 stages, or all pairs of layers shared."""
+    """Return the predictions for the arms that the model covers: two stages, or all layer pairs
+    sharded."""
     backend = calibration.backend
     return [
         Prediction(arm, backend, seconds, measured.mean)
@@ -138,6 +143,7 @@ def predictions(splits: Splits, calibration: Calibration) -> list[Prediction]:
 
 
 def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float | None:
+    """Return the predicted seconds of an update, None if the model does not cover the arm."""
     base, sizes = splits.whole(arm), chain(splits.run, arm.name)
     samples = batch(splits.run, arm.name, calibration.backend)
     if base not in calibration.rates or sizes is None or samples is None:
@@ -159,7 +165,7 @@ def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float 
 
 
 def _slowed(arm: SplitArm, link: Link) -> Link:
-    """With what a slow rank adds to every message."""
+    """Return the link with the extra time that a slow rank adds to every message."""
     slow = ranks.slow(arm.run, arm.name)
     if slow is None:
         return link
@@ -176,8 +182,8 @@ PAIRS = ((INSIDE, BY_LAYER), (INSIDE, WHOLE), (BY_LAYER, WHOLE))
 
 @dataclass(frozen=True)
 class Question:
-    """What the thresholds are asked for: a model of linear layers as some arm trained it, on 2
-    ranks; ``m`` micro-batches where it is split by layer."""
+    """The setting of the thresholds: a model of linear layers as an arm trained it, on 2 ranks;
+    ``m`` micro-batches if it is split by layer."""
 
     arm: str
     model: str
@@ -188,14 +194,16 @@ class Question:
 
     @property
     def layers(self) -> int:
-        """Even, so that all of them pair."""
+        """Number of layers, rounded to an even number so that all of them pair."""
         return max(2, (len(self.sizes) - 1) // 2 * 2)
 
     def seconds(self, way: str, sizes: Sequence[int], rate: float = 0.0) -> float | None:
-        """Of an update; None where a link was not fitted.
+        """Return the predicted seconds of an update; None if the link was not fitted.
 
         Args:
-            rate: bytes per second of the link, in place of the measured one.
+            way: `INSIDE`, `BY_LAYER` or `WHOLE`.
+            sizes: d₀ … d_L, the sizes of the layers.
+            rate: bytes per second of the link; 0: as measured.
         """
         rate_of_rank = self.calibration.rate
         if way == WHOLE:
@@ -209,20 +217,21 @@ class Question:
         return vertical_step(sizes, self.batch, self.m, rate_of_rank, link)
 
     def of_width(self, way: str, d: int) -> float | None:
-        """With as many layers, all of a width."""
+        """Return the predicted seconds of an update if all layers have the width ``d``."""
         return self.seconds(way, [d] * (self.layers + 1))
 
     def width_from(self, first: str, second: str) -> int | None:
-        """The width of all layers from which on the first way is faster; 0: always, None: never up
-        to a million, or unknown."""
+        """Return the width of all layers from which on the first way is faster; 0: always, None:
+        never up to a million, or unknown."""
         return _from(first, second, WIDEST, self.of_width)
 
     def bandwidth_from(self, first: str, second: str) -> int | None:
-        """The same of the link's bytes per second, with the model as it is and α as measured."""
+        """Return the link bandwidth in bytes per second from which on the first way is faster, with
+        the given model and the measured α; 0: always, None: never, or unknown."""
         return _from(first, second, FASTEST, lambda way, b: self.seconds(way, self.sizes, b))
 
     def relative(self, way: str, d: int) -> float | None:
-        """Time of an update over that of the whole model."""
+        """Return the seconds of an update relative to the whole model, None if unknown."""
         split, whole = self.of_width(way, d), self.of_width(WHOLE, d)
         return None if split is None or not whole else split / whole
 
@@ -230,6 +239,8 @@ class Question:
 def _from(
     first: str, second: str, most: int, seconds: Callable[[str, int], float | None]
 ) -> int | None:
+    """Return the value up to ``most`` from which on the first way is faster; 0: always, None:
+    never."""
     if seconds(first, 1) is None or seconds(second, 1) is None:
         return None
     last = crossovers(first, second, 1, most, lambda way, x: seconds(way, x) or 0.0)[-1]
@@ -237,7 +248,8 @@ def _from(
 
 
 def question(splits: Splits, of: Calibration) -> Question | None:
-    """The deepest of the models, with the usual number of micro-batches."""
+    """Return the thresholds' setting for the deepest model, with the most common number of
+    micro-batches; None without a linear model."""
     asked = []
     for base, members in splits.families.items():
         sizes = chain(splits.run, base) if base in of.rates else None

@@ -1,6 +1,6 @@
-"""A split plan drawn: ranks as boxes with layers, messages as arrows, collectives as brackets.
+"""Drawings of split plans: ranks as boxes with layers, messages as arrows, collectives as brackets.
 
-One unit of both axes is a pixel, so that texts fit their boxes.
+One unit of both axes is one pixel, so that texts fit their boxes.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from dualml.report.splits.layers import LayerLine, collective_name, lines
 from dualml.words import Words, numbers
 
 FORWARD, BACKWARD = fig.Owner(series="F"), fig.Owner(series="B")
-TOGETHER = fig.Owner(series="collective")  # also what is a slice
+TOGETHER = fig.Owner(series="collective")  # also the colour of slices
 COLORS = {"F": "forward", "B": "backward", "collective": "plum"}
 KEYS = [fig.Key("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()]
-LINE = 16.0  # of text in a box
-#: A box, by boxes in a row: with arrows between them, and without.
+LINE = 16.0  # height of a line of text in a box
+#: Width of a box by number of boxes in a row: with arrows between them, and without.
 WIDE = {1: 326.0, 2: 264.0, 3: 180.0, 4: 144.0}
 BROAD = {1: 326.0, 2: 326.0, 3: 259.0, 4: 197.0}
-ACROSS, DOWN = 166.0, 60.0  # between boxes
-BRACKET, BELOW = 42.0, 19.0  # a bracket below them, and a line of text
+ACROSS, DOWN = 166.0, 60.0  # gaps between boxes
+BRACKET, BELOW = 42.0, 19.0  # height of a bracket, and of a line of text
 
 
 def plan_figure(
     name: str, plan: Mapping[str, Any], words: Words, caption: str = "", alt: str = ""
 ) -> fig.Figure:
-    """What `SplitPlan.describe` gives, drawn.
+    """Return a split plan, as `SplitPlan.describe` returns it, as a figure.
 
     Args:
-        name: of the figure, unique on a page.
+        name: name of the figure, unique on a page.
+        plan: the plan.
+        words: the messages.
+        caption: caption of the figure.
+        alt: alternative text of the figure.
     """
     drawing = Drawing(plan, words)
     wide, height = drawing.width + 4, drawing.height + 6
@@ -44,8 +48,8 @@ def plan_figure(
 
 
 class Drawing:
-    """Boxes in columns: the ranks of a pipeline side by side, those of a slice or replica below
-    one another; all side by side where there is no pipeline."""
+    """The boxes of a plan in columns: pipeline ranks side by side, slices and replicas below one
+    another; all side by side without a pipeline."""
 
     def __init__(self, plan: Mapping[str, Any], words: Words) -> None:
         self.plan, self.words = plan, words
@@ -63,7 +67,7 @@ class Drawing:
         self.height = self.bottom + BRACKET * len(self.below) + BELOW * len(self.wrapped)
 
     def _place(self, r: Mapping[str, Any]) -> tuple[int, int]:
-        """Column and row of a rank."""
+        """Return column and row of a rank."""
         rank, plan = r["rank"], self.plan
         if plan.get("engine") == "rpc":  # the driver calls all the others
             driver = plan.get("driver", 0)
@@ -75,11 +79,12 @@ class Drawing:
         return r["pipeline"], r["data"] * plan["mesh"]["tensor"] + r["tensor"]
 
     def _neighbours(self, collective: Mapping[str, Any]) -> bool:
-        """Whether its boxes stand directly below one another."""
+        """Return whether the boxes of a collective stand directly below one another."""
         columns, rows = zip(*(self.at[rank] for rank in collective["ranks"]), strict=True)
         return len(set(columns)) == 1 and max(rows) - min(rows) == len(rows) - 1
 
     def _apart(self, link: Mapping[str, Any]) -> int:
+        """Return the number of columns between the ends of a link."""
         return abs(self.at[link["source"]][0] - self.at[link["target"]][0])
 
     def left(self, rank: int) -> float:
@@ -89,7 +94,8 @@ class Drawing:
         return self.at[rank][1] * (self.tall + DOWN)
 
     def tallness(self, rank: int) -> float:
-        """A server is as tall as all its trainers."""
+        """Return the height of a rank's box; a rank alone in its column, e.g. a server, takes all
+        rows."""
         alone = sum(column == self.at[rank][0] for column, _ in self.at.values()) == 1
         return self.bottom if alone else self.tall
 
@@ -134,7 +140,8 @@ class Drawing:
     def _arrow(
         self, source: int, target: int, links: Sequence[Mapping[str, Any]]
     ) -> Iterator[fig.Mark]:
-        """To the right above the middle, to the left below it; what it carries beside it."""
+        """Yield an arrow, above the middle to the right and below it to the left, with its contents
+        as text."""
         right = self.at[source][0] < self.at[target][0]
         begin = self.left(source) + (self.wide if right else 0)
         end = self.left(target) + (0 if right else self.wide)
@@ -159,7 +166,7 @@ class Drawing:
         return self.words("splits.amount", link=link)
 
     def _columns(self) -> Iterator[fig.Mark]:
-        """Collectives of boxes below one another, between them."""
+        """Yield the collectives of boxes below one another, between them."""
         inside = [c for c in self.plan["meetings"] if c not in self.below]
         for members in dict.fromkeys(tuple(c["ranks"]) for c in inside):
             ordered = sorted(members, key=lambda rank: self.at[rank][1])
@@ -177,7 +184,7 @@ class Drawing:
         return f"{collective_name(collective['kind'], self.words)}{self.words('list.colon')}{size}"
 
     def _bracket(self, collective: Mapping[str, Any], y: float) -> Iterator[fig.Mark]:
-        """Under all boxes."""
+        """Yield a collective as a bracket below all boxes."""
         middles = [self.left(rank) + self.wide / 2 for rank in sorted(collective["ranks"])]
         first, last, low = middles[0], middles[-1], y + 19
         yield fig.Line([first, last], [low, low], TOGETHER)

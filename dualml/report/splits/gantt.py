@@ -1,4 +1,4 @@
-"""Work of ranks over time as a figure: measured updates in milliseconds, schedules in ticks."""
+"""Gantt charts of ranks: measured updates in milliseconds, schedules in ticks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = tuple[int, str, str, float, float]
 PASSES = ("F", "B")
 IDLE = "nothing"  # the strip behind the bars
 TOP = "collective"  # drawn above passes
-#: Where a rank's time may go → its colour, in the order of the legend.
+#: Kind of a rank's activity → its colour, in the order of the legend.
 COLORS = {
     "F": "forward",
     "B": "backward",
@@ -28,9 +28,9 @@ COLORS = {
     "update": "grey",
     IDLE: "strip",
 }
-PIXELS = 34.0  # a rank
-LANE = 0.74  # height of a bar, of the distance of ranks
-#: Kind → top and height of what is no bar: messages are thin below it, collectives inside it.
+PIXELS = 34.0  # height of a rank's row
+LANE = 0.74  # height of a bar, relative to the row
+#: Kind → top and height of thin marks: messages below the bar, collectives inside it.
 INSIDE = {"send": (LANE / 2 + 0.015, 0.13), "collective": (LANE * 0.28, LANE * 0.22)}
 
 
@@ -42,15 +42,16 @@ def timeline(
     caption: str = "",
     ranks: int = 0,
 ) -> Figure:
-    """Ranks as lines, milliseconds as x: passes with their micro-batch, messages as thin bars below
-    their sender, collectives inside a pass at its lower edge.
+    """Return a figure with ranks as rows and milliseconds as x: passes with their micro-batch,
+    messages as thin bars below their sender, collectives inside a pass at its lower edge.
 
     Args:
-        name: of the figure, unique on a page.
+        name: name of the figure, unique on a page.
         updates: title of a panel → rows of a simulation (`Timeline.rows`) or a measurement; all
-            panels have one axis of time, each begins with its earliest row.
-        caption: instead of the usual one.
-        ranks: how many there are; a rank without rows has no share of idle time.
+            panels share one time axis, each begins with its earliest row.
+        words: the messages.
+        caption: replaces the default caption.
+        ranks: number of ranks; a rank without rows has no share of idle time.
     """
     shifted = {title: _milliseconds(list(rows)) for title, rows in updates.items()}
     every = [row for rows in shifted.values() for row in rows]
@@ -69,7 +70,8 @@ def timeline(
 
 
 def schedule(name: str, grid: Grid, words: Words, *, caption: str = "") -> Figure:
-    """A schedule in unit ticks, with each rank's share of idle ticks and its live activations."""
+    """Return a schedule in unit ticks, with each rank's share of idle ticks and its live
+    activations."""
     rows = [
         (rank, str(action), action.kind, float(tick), tick + 1.0)
         for rank, row in enumerate(grid.rows)
@@ -98,7 +100,7 @@ def _keys(rows: Iterable[Row], words: Words) -> list[Key]:
 def _panel(
     rows: Sequence[Row], end: float, beside: Sequence[str], x: Axis, words: Words, title: str = ""
 ) -> Panel:
-    """Lines of ranks with one text at the right end of each."""
+    """Return the rows of all ranks, with one text at the right end of each."""
     names = [str(rank) for rank in range(len(beside))]
     strips = [Box(0, k - LANE / 2, end, LANE, Owner(series=IDLE)) for k in range(len(beside))]
     y = Axis(words("axis.rank"), low=-0.52, high=len(beside) - 0.42, names=names, beside=beside,
@@ -107,8 +109,8 @@ def _panel(
 
 
 def _boxes(rows: Sequence[Row], words: Words) -> Iterator[Box]:
-    """A pass has its micro-batch as text, and the tone of its stage among those of its rank: 0 for
-    the first one, 1 for the last."""
+    """Yield the bars of all rows. A pass shows its micro-batch; its tone is its stage among those
+    of its rank, from 0 for the first to 1 for the last."""
     matched = [(row, re.fullmatch(r"(\d+)[FB](\d+)", row[1])) for row in rows]
     stages: dict[int, set[int]] = {}
     for row, match in matched:
@@ -125,13 +127,13 @@ def _boxes(rows: Sequence[Row], words: Words) -> Iterator[Box]:
 
 
 def _milliseconds(rows: Sequence[Row]) -> list[Row]:
-    """From the earliest."""
+    """Convert seconds to milliseconds since the earliest row."""
     begin = min((row[3] for row in rows), default=0.0)
     return [(r, t, k, (a - begin) * 1e3, (b - begin) * 1e3) for r, t, k, a, b in rows]
 
 
 def covered(rows: Iterable[Row], rank: int) -> float:
-    """Time in which a rank works: not what it waits, nor what only travels."""
+    """Return the time in which a rank works, without waiting and message transfers."""
     kept = (row for row in rows if row[0] == rank and row[2] not in ("send", "receive"))
     total = reached = 0.0
     for start, end in sorted(row[3:] for row in kept):  # collectives lie inside passes

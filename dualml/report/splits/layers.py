@@ -1,4 +1,4 @@
-"""A plan in words: a rank's part of the model in lines, slices, collectives."""
+"""Split plans in words: a rank's layers, parameter slices, collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dualml.words import Words
 
 @dataclass(frozen=True)
 class LayerLine:
-    """``right``: shape and slice of the largest parameter; ``split``: that is a slice."""
+    """One line of a rank's layers. ``right``: shape and slice of the largest parameter; ``split``:
+    whether the parameter is a slice."""
 
     text: str
     right: str = ""
@@ -21,8 +22,8 @@ class LayerLine:
 
 
 def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[LayerLine]:
-    """Of the rank's stages, each with a heading where the plan has several. Layers without
-    parameters stand beside the one before them."""
+    """Return the layers of a rank's stages, with a heading per stage if the plan has several.
+    Layers without parameters are appended to the line before them."""
     held, listed = plan["ranks"][rank], []
     parameters = held.get("parameters") or {}
     for stage in held.get("stages") or ():
@@ -49,7 +50,8 @@ def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Words) -> 
 
 
 def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
-    """``rows 1/2`` in the reader's language; with ``blocks`` also of how many blocks each."""
+    """Return a slice, e.g. ``rows 1/2``, in the reader's language; with ``blocks`` also the number
+    of blocks that are sliced alike."""
     one = r"(\d+/\d+)"
     match = re.fullmatch(rf"(rows|columns) {one}(?: and {one})?(?: of each of (\d+) blocks)?", part)
     if match is None:
@@ -60,10 +62,10 @@ def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
 
 
 def span(names: Sequence[str]) -> str:
-    """``conv1 … pool2``."""
+    """Return the first and the last name, e.g. ``conv1 … pool2``."""
     return " … ".join(dict.fromkeys([names[0], names[-1]])) if names else ""
 
 
 def collective_name(kind: str, words: Words) -> str:
-    """``all-reduce forward``."""
+    """Return the name of a collective in the reader's language, e.g. ``all-reduce forward``."""
     return words.either(f"splits.collective.{kind.replace(' ', '_')}", kind)

@@ -1,4 +1,5 @@
-"""Whether ranks train one model: their weights after the first and the last update, and bytes."""
+"""Whether ranks train one model: compared weights after updates, and bytes of the combined
+gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from dualml.words import Words, numbers
 
 
 def _several(run: Run) -> list[Trial]:
-    """Trials with several ranks, those that trained apart among them."""
+    """Return the trials with several ranks, including those whose ranks trained apart."""
     arms = [arm for arm in ranks.training(run) if ranks.size(run, arm) > 1]
     every = (t for arm in arms for b in run.backends for t in run.select(arm, b, ok=False))
     return [t for t in every if t.agreement is not None or trained_apart(t.reason)]
@@ -43,7 +44,7 @@ def _combined(run: Run, arm: str) -> str:
 
 
 def _compared(agreement: Agreement, words: Words) -> Cell:
-    """After which updates weights were compared, and how far they were apart."""
+    """Return the updates after which weights were compared, and the largest difference."""
     if agreement.averagings is not None:
         text = words("agreement.averagings", share=numbers.percent(agreement.averagings))
         return Cell(f"{SIGNS['good']} {text}", "good")

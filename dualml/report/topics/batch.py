@@ -1,4 +1,4 @@
-"""Larger global batches, with the step they had or with one in proportion.
+"""Large batches: larger global batches with an unchanged or a scaled learning rate.
 
 Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", sec. 2.1
 (the linear scaling rule) and 2.2 (warm-up).
@@ -28,7 +28,7 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 SAME, SCALED, WARM, OTHER = "same", "scaled", "warm", "other"
-#: Marker of each way to choose the step.
+#: Marker of each way to choose the learning rate.
 MARKERS = {SAME: "circle", SCALED: "square", WARM: "triangle", OTHER: "diamond"}
 VARIED = ("batch_size", "optimizer.lr", "schedule.warmup")
 FORMULA = r"\eta_B = \eta \cdot \frac{B}{B_0}"
@@ -37,8 +37,9 @@ SOURCE = "Goyal et al. 2017, Accurate, Large Minibatch SGD: Training ImageNet in
 
 @dataclass(frozen=True)
 class Arm:
-    """``kind``: the step of the smallest batch (`SAME`), one in proportion (`SCALED`; with a
-    warm-up: `WARM`), or some `OTHER`."""
+    """An arm with its batch size. ``kind``: the learning rate is that of the smallest batch
+    (`SAME`), is scaled in proportion (`SCALED`; with a warm-up: `WARM`), or is another one
+    (`OTHER`)."""
 
     name: str
     batch: int
@@ -49,8 +50,8 @@ class Arm:
 
 @dataclass(frozen=True)
 class Batches:
-    """Arms that differ in batch, step and warm-up and train for as many epochs; ``base`` has the
-    smallest batch."""
+    """Arms that differ in batch size, learning rate and warm-up and train for the same epochs;
+    ``base`` has the smallest batch."""
 
     base: Arm
     arms: tuple[Arm, ...]
@@ -60,14 +61,14 @@ class Batches:
         return (self.base, *self.arms)
 
     def by_kind(self) -> Mapping[str, list[Arm]]:
-        """Kind → arms in the order of their batch, the base in front."""
+        """Return kind → arms ordered by batch size, the base first."""
         kinds = {kind: [a for a in self.arms if a.kind == kind] for kind in MARKERS}
         return {kind: [self.base, *arms] for kind, arms in kinds.items() if arms}
 
 
 def batches(run: Run) -> list[Batches]:
-    """Families with two sizes of batch or more, the base first, then by size; of one rank sweeps
-    tell them."""
+    """Return the groups of multi-rank arms with at least two batch sizes, the base first, then by
+    size; single-rank runs have the topic ``sweep``."""
     if not ranks.distributed(run) and not run.dealt:
         return []
     among = [
@@ -94,6 +95,8 @@ def _arm(run: Run, name: str) -> Arm:
 
 
 def _kind(arm: Arm, first: Arm) -> str:
+    """Return how an arm chooses its learning rate relative to the smallest batch."""
+
     def near(rate: float) -> bool:
         return abs(arm.rate - rate) <= 1e-6 * rate
 
@@ -150,7 +153,7 @@ def _row(family: Batches, arm: Arm, result: Result, words: Words) -> Row:
 
 
 def step_size(family: Batches, arm: Arm, words: Words) -> str:
-    """Whether the step grew with the batch."""
+    """Return the text that says whether the learning rate grew with the batch."""
     if arm == family.base:
         return words("batch.base")
     if arm.kind == SAME:
@@ -160,7 +163,7 @@ def step_size(family: Batches, arm: Arm, words: Words) -> str:
 
 
 def _figure(run: Run, words: Words, family: Batches, suffix: str) -> Figure:
-    """The loss against epochs, and the accuracy against the size of the batch."""
+    """Return the loss against epochs, and the accuracy against the batch size."""
     names = [arm.name for arm in family.all]
     sizes = [(size, f"{size:,}") for size in sorted({arm.batch for arm in family.all})]
     loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto", wide=5.0)
@@ -183,8 +186,8 @@ def _figure(run: Run, words: Words, family: Batches, suffix: str) -> Figure:
 
 
 def _points(run: Run, family: Batches) -> Iterator[Mark]:
-    """Points in the colour of their arm, joined where the step is chosen in the same way; backends
-    side by side."""
+    """Yield the accuracies in the colour of their arm, joined where the learning rate is chosen in
+    the same way; backends side by side."""
     for kind, arms in family.by_kind().items():
         for k, backend in enumerate(run.backends):
             shift = 5.0 * (k - (len(run.backends) - 1) / 2)
@@ -212,7 +215,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
                 _cost(notes, arm, result, family.base, first)
             elif arm.kind in (SCALED, WARM):
                 _recovery(notes, arm, result, family.base, first)
-        # What the larger batch buys: the time of an epoch.
+        # The benefit of the larger batch: the time of an epoch.
         largest = max(family.arms, key=lambda a: a.batch)
         last = Result(run, largest.name, backend)
         if last.epoch and first.epoch and last.epoch.mean:
@@ -222,7 +225,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _cost(notes: Notes, arm: Arm, result: Result, base: Arm, first: Result) -> None:
-    """The same step, as many epochs, fewer updates."""
+    """Add what the larger batch costs with the same learning rate: the same epochs, fewer
+    updates."""
     gain = paired(result.accuracies, first.accuracies, lambda a, b: a - b)
     if gain:
         notes.say("cost_open" if gain.holds(0) else "cost", arm=arm, result=result, base=base,
@@ -231,7 +235,8 @@ def _cost(notes: Notes, arm: Arm, result: Result, base: Arm, first: Result) -> N
 
 
 def _recovery(notes: Notes, arm: Arm, result: Result, base: Arm, first: Result) -> None:
-    """Within a percentage point of the smallest batch, by two one-sided tests."""
+    """Add whether the accuracy is within a percentage point of the smallest batch's, by two
+    one-sided tests."""
     gain = gap(result, first)
     if gain is None:
         return

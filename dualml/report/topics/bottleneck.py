@@ -1,4 +1,4 @@
-"""One slow node: who suffers, who waits, and whether it was foreseen."""
+"""One straggler: which ranks slow down, which wait, and whether it was predicted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualml.words import Words, numbers
 
 COLUMNS = 3
 NAN = float("nan")
-WITHOUT = "-without"  # the parts of an update of the arm that has no slow node
+WITHOUT = "-without"  # suffix of the parts of an update without the straggler
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -37,7 +37,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _slowdowns(words: Words, arms: Sequence[str], every: Sequence[Slowdown]) -> Figure:
-    """Factor on the time of an update: measured by backend, predicted beside it."""
+    """Return the slowdown of an update: measured by backend, with the prediction beside it."""
     backends = list(dict.fromkeys(s.backend for s in every))
     marks: list[Mark] = [Rule(1, axis="x")]
     for k, backend in enumerate(backends):
@@ -70,8 +70,8 @@ def _listed(arms: Sequence[str], backends: Sequence[str], every: Sequence[Slowdo
 def _ranks(
     run: Run, words: Words, backend: str, arms: Mapping[str, str], every: Sequence[Slowdown]
 ) -> Figure:
-    """A panel for each slow arm: a bar for each rank, above it a pale one without the handicap.
-    Panels with one handicap have one scale."""
+    """Return a panel per straggler arm: a bar per rank, above it a pale one without the handicap.
+    Panels with the same kind of handicap share one scale."""
     longest: dict[str, float] = {}
     panels = []
     for arm, base in arms.items():
@@ -143,8 +143,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _ranking(notes: Notes, run: Run, kind: str, every: Sequence[Slowdown]) -> None:
-    """Arms with one kind of handicap from the first update on, from the one whose other ranks
-    suffer most."""
+    """Add the arms with one kind of handicap from the first update on, the largest slowdown
+    first."""
     factors = {s.arm: s.others for s in every if s.others is not None and s.since <= 1}
     if factors:
         notes.say("one" if len(factors) == 1 else "ranking", backend=every[0].backend,

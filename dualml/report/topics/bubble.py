@@ -1,4 +1,4 @@
-"""The bubble: how long the ranks of a pipeline idle, against what the schedule makes them idle."""
+"""The pipeline bubble: how long ranks idle, compared with the idle share of the schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-#: Schedules with the bubble of the formula → their markers; GPipe's are hollow.
+#: Schedules whose bubble is `FORMULA` → their markers; GPipe's are hollow.
 SCHEDULES = {"1f1b": "circle", "gpipe": "square", "eager-1f1b": "triangle"}
 FORMULA = "(p−1)/(m+p−1)"
 THEORY = Key("series", FORMULA, color="muted", stroke="fine-dashes")
@@ -29,8 +29,8 @@ Group = Sequence[SplitArm]
 
 
 def counted(splits: Splits) -> list[Group]:
-    """Groups of arms that differ in the number of micro-batches (and the schedule) alone, with two
-    numbers and more of one schedule, in the order of these numbers."""
+    """Return groups of arms that differ only in the number of micro-batches (and the schedule),
+    with at least two numbers for one schedule, ordered by this number."""
     arms = [arm for arm in healthy(splits.pipelines) if arm.schedule in SCHEDULES]
     groups = splits.groups(arms, "split.micro_batches", "split.schedule")
     return [
@@ -48,7 +48,7 @@ def by_schedule(group: Group) -> dict[str, Group]:
 def lines(
     group: Group, backends: Sequence[str], value: Callable[[SplitArm, str], Spread | None]
 ) -> list[Line]:
-    """A value against the number of micro-batches: a line for each backend and schedule."""
+    """Return lines of a value against the number of micro-batches, one per backend and schedule."""
     places = [(b, s, arms) for b in backends for s, arms in by_schedule(group).items()]
     drawn = []
     for k, (backend, schedule, arms) in enumerate(places):
@@ -66,7 +66,7 @@ def micro_batch_axis(group: Group, words: Words) -> Axis:
 
 
 def look(group: Group, backends: Sequence[str], words: Words) -> list[Key]:
-    """Backends by colour, schedules by marker."""
+    """Return the keys of backends by colour and of schedules by marker."""
     markers = [
         Key("series", s, schedule_name(s, words), marker=SCHEDULES[s], hollow=s == "gpipe")
         for s in by_schedule(group)
@@ -94,7 +94,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(splits: Splits, group: Group, suffix: str, words: Words) -> Figure:
-    """Left the idle share, right the time of an update."""
+    """Return the idle share (left) and the seconds of an update (right)."""
     run, backends, p = splits.run, times.compared(splits), group[0].mesh.pipeline
     fine = [1 + (group[-1].micro_batches - 1) * k / 80 for k in range(81)]
     formula = Line(fine, [100 * (p - 1) / (m + p - 1) for m in fine], Owner(series=FORMULA))
@@ -138,7 +138,7 @@ def findings(run: Run, words: Words) -> Notes:
 
 
 def _update(notes: Notes, arms: Group, backend: str) -> str:
-    """The shortest update, and the longest of the others."""
+    """Return the sentence part with the shortest and the longest update."""
     steps = {a: s.mean for a in arms if (s := times.step(a.run, a.name, backend))}
     if len(steps) < 2:
         return ""
@@ -148,7 +148,7 @@ def _update(notes: Notes, arms: Group, backend: str) -> str:
 
 
 def _above(words: Words, splits: Splits, backend: str) -> str:
-    """Of pipelines without a slow rank: how far above the schedule's own idle share."""
+    """Return how far pipelines without a slow rank exceed the idle share of the schedule."""
     gaps, uneven = {}, []
     for arm in healthy(splits.pipelines):
         places = splits.run, arm.name, backend

@@ -1,4 +1,4 @@
-"""What this run does not show."""
+"""Limitations of this run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def stateful_arms(run: Run) -> list[str]:
-    """The arms whose model carries its state over batches."""
+    """Return the arms whose model carries its state over batches."""
     name = str(run.experiment.get("model"))
     specs = {arm: run.models.get(s.variant or name) or {} for arm, s in run.settings.items()}
     return [
@@ -56,7 +56,7 @@ def stateful_arms(run: Run) -> list[str]:
 
 
 def _threads(notes: Notes, run: Run) -> None:
-    """How many threads and cores each backend had."""
+    """Add the number of threads and cores of each backend."""
     threads: dict[str, list[str]] = {}
     for backend in run.backends:
         count = (run.environment.get(backend) or {}).get("threads", "?")
@@ -75,11 +75,11 @@ def _threads(notes: Notes, run: Run) -> None:
 
 
 def _one_machine(notes: Notes, run: Run) -> None:
-    """What several ranks on one machine say of several machines."""
+    """Add what several ranks on one machine can and cannot show about several machines."""
     crowded = machine.crowded_items(run, notes.words)
     if crowded:
         some = "crowded_some" if any(p.speedup for p in all_points(run)) else "crowded"
-        # Of split models their own topic says which arms these are.
+        # For split models, their own topic names the arms.
         notes.warn("crowded_split" if Splits(run) else some, values=crowded)
     threads = [b for b in run.backends if run.framework(b) == "numpy"]
     processes = [b for b in run.backends if b not in threads]

@@ -1,4 +1,4 @@
-"""Sentences that are classified: what each class was taken for, precision, recall and F1."""
+"""Classification of sentences: confusion matrix, precision, recall and F1 per class."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ MOST_COLUMNS = 2
 
 @dataclass(frozen=True, eq=False)
 class Classified(Result):
-    """An arm on a backend, its confusion added up over the seeds."""
+    """Classification results of an arm on a backend, the confusion matrices summed over the
+    seeds."""
 
     @cached_property
     def confusions(self) -> list[NDArray[np.int64]]:
-        """Of each seed; a table that does not fit the classes is none."""
+        """Confusion matrix of each seed; tables that do not fit the classes are skipped."""
         n = len(names(self.run))
         tables = [t.best["confusion"] if t.best else t.confusion for t in self.trials]
         fitting = [table for table in tables if [len(row) for row in table] == n * [n]]
@@ -38,37 +39,42 @@ class Classified(Result):
 
     @cached_property
     def accuracies(self) -> dict[int, float]:  # type: ignore[override]
-        """Seed → test accuracy, with the same weights."""
+        """Seed → test accuracy, of the same weights as the confusion matrix."""
         known = {t.seed: t.best["test_accuracy"] if t.best else t.test_accuracy
                  for t in self.trials}  # fmt: skip
         return {seed: float(value) for seed, value in known.items() if value is not None}
 
     def kept(self, key: str) -> float | None:
-        """What is known of the weights of the smallest validation loss; mean over the seeds."""
+        """Return a metric of the weights with the smallest validation loss, mean over the seeds."""
         return numbers.mean([t.best[key] for t in self.trials if t.best])
 
     @cached_property
     def confusion(self) -> NDArray[np.int64]:
+        """Confusion matrix summed over the seeds, (classes, classes), true classes as rows."""
         return np.array(sum(self.confusions))
 
     @cached_property
     def of_classes(self) -> Measures:
+        """Precision, recall, F1 and support of every class."""
         return measures(self.confusion)
 
     def macro(self, which: int) -> float | None:
-        """Of precision, recall, F1: the macro mean, mean over the seeds."""
+        """Return the macro mean of precision (0), recall (1) or F1 (2), mean over the seeds."""
         return numbers.mean([macro(table)[which] for table in self.confusions])
 
     def weighted(self, which: int) -> float | None:
-        """Of precision, recall, F1: the mean weighted by support, mean over the seeds."""
+        """Return the support-weighted mean of precision (0), recall (1) or F1 (2), mean over the
+        seeds."""
         return numbers.mean([weighted(table)[which] for table in self.confusions])
 
 
 def names(run: Run) -> list[str]:
+    """Return the names of the classes, empty without classes."""
     return list((run.meta.get("data") or {}).get("classes") or ())
 
 
 def results(run: Run) -> list[Classified]:
+    """Return the arms on every backend that have a confusion matrix."""
     known = (Classified(run, *place) for place in ranks.ran(run, run.arms))
     return [one for one in known if one.confusions]
 
@@ -118,7 +124,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _report(one: Classified, words: Words, weights: str) -> Iterator[Block]:
-    """An arm's measures of every class and their means, its seeds together."""
+    """Yield the table of an arm's measures per class and their means, all seeds together."""
     told = classification_report(one.confusion, names(one.run))
     keys = ("precision", "recall", "f1")
     lines = [[row["name"], *(row[key] for key in keys), str(row["support"])]
@@ -135,7 +141,8 @@ def _report(one: Classified, words: Words, weights: str) -> Iterator[Block]:
 
 
 def _confusion(run: Run, words: Words, first: Sequence[Classified], weights: str) -> Figure:
-    """A panel for each backend: true classes down, predicted ones across, shares of each row."""
+    """Return a panel per backend: true classes as rows, predicted ones as columns, shares of each
+    row."""
     panels = []
     classes = names(run)
     for one in first:

@@ -1,4 +1,4 @@
-"""The collectives alone: who is fastest where, and what it depends on."""
+"""Collectives measured alone: which strategy is fastest at which size, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 from dualml.words.numbers import ms, nbytes, times
 
-FEW, LITTLE = "tree", "ring"  # messages, bytes
+FEW, LITTLE = "tree", "ring"  # strategies with few messages and with few bytes
 TICKS = 4
 POWERS = [4 * 2**k for k in range(4, 31)]
 
@@ -42,7 +42,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _over_fastest(words: Words, first: Sequence[Measured]) -> Figure:
-    """How many times as long as the fastest a strategy takes, by size: a panel for each backend."""
+    """Return each strategy's time relative to the fastest, by size: a panel per backend."""
     panels = []
     for m in first:
         marks: list[Mark] = []
@@ -58,8 +58,8 @@ def _over_fastest(words: Words, first: Sequence[Measured]) -> Figure:
 
 
 def _absolute(run: Run, words: Words, every: Sequence[Measured]) -> Figure:
-    """Time against size: a row for each backend and a column for each number of ranks; of one
-    number all backends beside each other."""
+    """Return time against size: a row per backend and a column per number of ranks; with one number
+    all backends side by side."""
     seconds = Axis(words("axis.collective_s"), "log")
     panels = {(m.backend, m.n): _panel(m, _times_and_fits(run, m), seconds, words) for m in every}
     sizes = sorted({m.n for m in every})
@@ -81,7 +81,7 @@ def _panel(m: Measured, marks: Sequence[Mark], y: Axis, words: Words) -> Panel:
 
 
 def _times_and_fits(run: Run, m: Measured) -> list[Mark]:
-    """Medians with their quartiles, what is fitted to them, and the copy of as many bytes."""
+    """Return medians with their quartiles, the fitted curves, and the copy of as many bytes."""
     marks: list[Mark] = []
     growth = m.sizes[-1] / m.sizes[0]
     dense = [4 * round(m.sizes[0] / 4 * growth ** (k / 39)) for k in range(40)]
@@ -93,7 +93,7 @@ def _times_and_fits(run: Run, m: Measured) -> list[Mark]:
         rows = {s: m.rows[name, s] for s in m.sizes if (name, s) in m.rows}
         low, mid, high = ([r[key] for r in rows.values()] for key in ("low", "seconds", "high"))
         hints = [f"{nbytes(s)};{ms(t)} ms" for s, t in zip(rows, mid, strict=True)]
-        shift = 1.6 * (k - (len(m.strategies) - 1) / 2)  # quartiles must not hide one another
+        shift = 1.6 * (k - (len(m.strategies) - 1) / 2)  # so that quartiles do not overlap
         marks.append(Line([*rows], mid, owner, low, high, "y", not fit, shift=shift, hints=hints))
     if m.copies:
         marks.append(Line([*m.copies], [*m.copies.values()], Owner(series="copy")))
@@ -101,7 +101,7 @@ def _times_and_fits(run: Run, m: Measured) -> list[Mark]:
 
 
 def _alt(every: Sequence[Measured], words: Words) -> str:
-    """The fastest at the smallest and at the largest size."""
+    """Return the fastest strategy at the smallest and at the largest size as text."""
     texts = []
     for m in every:
         best = {size: name for size in m.ends if (name := m.fastest(size)) is not None}
@@ -114,7 +114,8 @@ def _alt(every: Sequence[Measured], words: Words) -> str:
 
 
 def _answer(run: Run, words: Words, first: Sequence[Measured]) -> Iterator[Table]:
-    """A strategy in each row: time of a short and a long vector, and what one slow node costs."""
+    """Yield a table with a row per strategy: the time of a short and of a long vector, and the
+    largest slowdown by a straggler."""
     names = first[0].competing(first[0].ends[1])
     backends = [m.backend for m in first]
     worst = {b: {name: _worst(run, words, name, b) for name in names} for b in backends}
@@ -139,7 +140,8 @@ def _answer(run: Run, words: Words, first: Sequence[Measured]) -> Iterator[Table
 
 
 def _worst(run: Run, words: Words, strategy: str, backend: str) -> Cell | None:
-    """The largest slowdown among arms that combine gradients by this strategy."""
+    """Return the largest slowdown among arms that combine gradients by this strategy, None without
+    one."""
     factors = [
         (s.factor, s.arm)
         for s in slowdowns(run)
@@ -153,7 +155,7 @@ def _worst(run: Run, words: Words, strategy: str, backend: str) -> Cell | None:
 
 
 def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
-    """The median, beneath it the quartiles."""
+    """Yield the table of medians, with the quartiles below."""
 
     def cell(m: Measured, name: str, size: int) -> Cell | None:
         row = m.rows.get((name, size))
@@ -166,7 +168,7 @@ def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
 
 
 def _bandwidths(every: Sequence[Measured], words: Words) -> Iterator[Table]:
-    """Bus bandwidth of each all-reduce, beneath it the algorithm bandwidth."""
+    """Yield the table of bus bandwidths of each all-reduce, with the algorithm bandwidths below."""
     show = UNITS["gb_per_second"]
 
     def cell(m: Measured, name: str, size: int) -> Cell | None:
@@ -188,7 +190,7 @@ def _by_size(
     unit: str,
     cell: Callable[[Measured, str, int], Cell | None],
 ) -> Iterator[Table]:
-    """Strategies down, sizes across."""
+    """Yield a table with strategies as rows and sizes as columns."""
     sizes = sorted({s for m in every for s in m.sizes})
     rows = [
         [strategy, m.backend, m.n, *(cell(m, strategy, size) for size in sizes)]
@@ -214,7 +216,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         for key, ends in (("crossover", seen), ("crossover_fit", fitted)):
             if ends is not None:
                 notes.say(key, m=m, few=FEW, little=LITTLE, ends=ends)
-    # Threads that hand over pointers are no framework to compare with.
+    # Threads that pass pointers are not comparable with a framework.
     for a, b in combinations([m for m in every if not m.threads], 2):
         ratios = {
             f"{at[0]}, {nbytes(at[1])}": float(b.rows[at]["seconds"]) / float(row["seconds"])
@@ -227,7 +229,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _at_ends(notes: Notes, words: Words, first: Sequence[Measured]) -> None:
-    """The fastest for a short and for a long vector, of all backends at once."""
+    """Add the fastest strategies for a short and for a long vector, for all backends together."""
     items = []
     for end in (0, 1):
         texts: dict[str, list[str]] = {}
@@ -244,7 +246,7 @@ def _at_ends(notes: Notes, words: Words, first: Sequence[Measured]) -> None:
 
 
 def _ranges(notes: Notes, words: Words, m: Measured) -> None:
-    """Which strategy is fastest from which size to which, and how clearly."""
+    """Add which strategy is fastest in which range of sizes, and how clearly."""
     ranges = m.ranges()
     if not ranges or len(m.competing(m.ends[0])) < 2:
         return

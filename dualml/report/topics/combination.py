@@ -1,4 +1,4 @@
-"""What other rules of combining the ranks change: each held against the plain one."""
+"""Non-default rules of aggregation, each compared with the default one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dualml.words import Words, numbers
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to combine that is not the plain one.
+    """A non-default way to combine the ranks' results.
 
     Args:
-        applies: whether an arm combines so.
-        vary: what alone differs between it and the arm it is held against.
-        plain: how that one combines: its settings of the aggregation.
-        gradients: whether it may also combine gradients where this one combines parameters.
+        applies: whether the aggregation settings of an arm use it.
+        vary: the settings in which it alone differs from the arm it is compared with.
+        plain: the aggregation settings of that arm.
+        gradients: whether that arm may combine gradients where this one combines parameters.
     """
 
     applies: Callable[[Aggregation], bool]
@@ -35,7 +35,7 @@ class Rule:
     gradients: bool = False
 
 
-#: In the order in which they are asked: the first that applies.
+#: The first rule that applies is used.
 RULES = {
     "sum_parameters": Rule(lambda a: a.reduce == "sum" and a.of == "parameters",
                            ("aggregation.reduce",), {"reduce": "weighted"}),
@@ -61,7 +61,8 @@ RULES = {
 
 
 def held(run: Run) -> Iterator[tuple[str, str, str | None]]:
-    """Every healthy arm that combines otherwise, by which rule, and what it is held against."""
+    """Yield every arm without a straggler that combines differently, the name of its rule, and the
+    arm it is compared with (None: there is none)."""
     for arm in ranks.several(run):
         settings = ranks.aggregation(run, arm)
         name = next((name for name, rule in RULES.items() if rule.applies(settings)), "")
@@ -70,6 +71,8 @@ def held(run: Run) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _plain(run: Run, arm: str, rule: Rule) -> str | None:
+    """Return the arm with the default rule that is otherwise the same, None without one."""
+
     def partner(*more: str, **plain: Any) -> str | None:
         def fits(other: str) -> bool:
             settings = ranks.aggregation(run, other).model_dump(include={*plain})
@@ -84,7 +87,7 @@ def _plain(run: Run, arm: str, rule: Rule) -> str | None:
 
 
 def _values(run: Run, arm: str, backend: str) -> dict[str, Any]:
-    """Loss and accuracy at the end, seconds of an update."""
+    """Return final loss, test accuracy and seconds of an update."""
     return {
         "loss": mean(run, arm, backend, "final_loss"),
         "accuracy": mean(run, arm, backend, "test_accuracy"),
@@ -93,7 +96,7 @@ def _values(run: Run, arm: str, backend: str) -> dict[str, Any]:
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Each value, and beneath it that of the arm it is held against."""
+    """Yield a table with each value, and below it the value of the arm it is compared with."""
     rows = []
     for arm, _, other in held(run):
         for _, backend in ranks.ran(run, [arm]):
@@ -118,7 +121,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         if name == "sum":
             same = abs(effective - rates[1]) <= 1e-9 * rates[1]
             name = "sum_alone" if not values else "sum_same" if same else "sum"
-        # Half of each number; or the chosen entries, each with its place of four bytes.
+        # fp16 halves each number; top-k sends chosen entries, each with a four-byte index.
         share = 0.5 if settings.compress == "fp16" else min(1.0, 2 * settings.fraction)
         if values or name == "sum_alone":
             notes.say(name, arm=arm, other=other, n=n, every=settings.every, values=values,
@@ -127,7 +130,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _against(run: Run, words: Words, arm: str, other: str) -> list[str]:
-    """Backend by backend: loss and time of an update, of the one arm and of the other."""
+    """Return texts per backend: loss and seconds of an update, of both arms."""
     items = []
     for backend in run.backends:
         own, plain = (known(_values(run, name, backend)) for name in (arm, other))

@@ -1,4 +1,4 @@
-"""Which optimizer reached the target accuracy first, and what it took."""
+"""Convergence: which optimizer reached the target accuracy first, and at what cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ AXES = ("updates", "epochs", "seconds")
 
 @dataclass(frozen=True)
 class Reached:
-    """First evaluation at or above the target, mean over the ``n`` seeds that got there."""
+    """The first evaluation at or above the target, mean over the ``n`` (out of ``of``) seeds that
+    reach it."""
 
     arm: str
     backend: str
@@ -36,7 +37,8 @@ class Reached:
 
 
 def first(trial: Trial) -> tuple[float, ...]:
-    """Updates, epochs and seconds at the first evaluation that reaches the target, or nothing."""
+    """Return updates, epochs and seconds at the first evaluation that reaches the target, else
+    nothing."""
     curve = trial.curves.get("test_accuracy")
     if curve is None or not (curve.value >= TARGET).any():
         return ()
@@ -45,6 +47,7 @@ def first(trial: Trial) -> tuple[float, ...]:
 
 
 def reached(run: Run, arm: str, backend: str) -> Reached | None:
+    """Return the mean over the seeds that reach the target, None if none does."""
     trials = run.select(arm, backend)
     hits = [hit for t in trials if (hit := first(t))]
     if not hits:
@@ -54,7 +57,8 @@ def reached(run: Run, arm: str, backend: str) -> Reached | None:
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """The main arms' curves against epochs, updates and seconds, and what the target took."""
+    """Yield the main arms' curves against epochs, updates and seconds, and the cost of the
+    target."""
     arms = run.main_arms()
     if len(arms) <= MOST and any(t.curves for t in run.trials if t.arm in arms):
         group = run.arms[arms[0]].get("group") or "main"
@@ -69,7 +73,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
             seeds = words("value.of", n=hit.n, of=hit.of)
             rows.append([arm, backend, hit.updates, hit.epochs, hit.seconds, seeds])
     head = ("`arm`", "backend", "updates:count", "epochs:epochs", "seconds:seconds", "seeds:count")
-    if not run.text:  # of the next word nobody is right that often
+    if not run.text:  # no language model predicts the next word that often
         yield from table(words, "reached", head, rows, target=TARGET_TEXT)
 
 
@@ -80,7 +84,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         notes.warn("nothing")
         return notes
     every = {(arm, b): reached(run, arm, b) for arm, b in ranks.ran(run, arms)}
-    if run.text:  # of the next word nobody is right that often
+    if run.text:  # no language model predicts the next word that often
         return notes
     for backend in run.backends:
         _winners(notes, backend, [hit for hit in every.values() if hit and hit.backend == backend])
@@ -102,7 +106,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _winners(notes: Notes, backend: str, hits: Sequence[Reached]) -> None:
-    """Who needed least by each measure; arms that needed the same share the place."""
+    """Add which arms needed the fewest updates, epochs and seconds; equal arms share the place."""
     if not hits:
         return
     least = {axis: min(float(getattr(hit, axis)) for hit in hits) for axis in AXES}
@@ -123,7 +127,7 @@ def _never(notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Tri
 
 
 def _resolution(notes: Notes, trials: Sequence[Trial]) -> None:
-    """Accuracy is only known where it was measured: how coarse that was at the hit."""
+    """Add how coarse the evaluations were: the accuracy is only known at them."""
     gaps = []
     for trial in trials:
         if hit := first(trial):

@@ -1,4 +1,5 @@
-"""Where to cut: the time of an update over the position of the cut, and what a balance chose."""
+"""Where to cut a model: seconds of an update by the position of the cut, and the cuts of
+balances."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ Group = Sequence[SplitArm]
 
 
 def cut_groups(splits: Splits) -> list[Group]:
-    """Arms with one cut that differ in nothing else, in the order of the model."""
+    """Return groups of arms with one cut that differ in nothing else, ordered by its position."""
     arms = [arm for arm in healthy(splits.pipelines) if len(arm.cut) == 1]
     groups = (sorted(group, key=position) for group in splits.groups(arms, "split.cut"))
     return [group for group in groups if position(group[0]) < position(group[-1])]
 
 
 def position(arm: SplitArm) -> int:
-    """The number of the layer before which it is cut."""
+    """Return the index of the layer before which the model is cut."""
     layers = [name for stage in arm.stages for name in stage]
     return layers.index(arm.cut[0]) if arm.cut[0] in layers else 0
 
@@ -62,12 +63,14 @@ def _table(run: Run, arms: Group, words: Words) -> Iterator[Table]:
 
 
 def _computing(run: Run, arm: SplitArm, backend: str) -> str:
+    """Return the milliseconds that each rank computes, as text."""
     parts = times.by_rank(run, arm.name, backend)
     return " · ".join(numbers.ms(p["gradient"] + p["update"]) for p in parts) or numbers.NONE
 
 
 def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
-    """Lines through the fastest arm at every cut; hollow marks where a balance cut."""
+    """Return lines through the fastest arm at every cut; hollow markers show the cuts of
+    balances."""
     run, backends = splits.run, times.compared(splits)
     cuts = sorted({(position(arm), arm.cut[0]) for arm in group})
     place = {arm: cuts.index((position(arm), arm.cut[0])) for arm in group}
@@ -106,7 +109,7 @@ def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
 
 
 def findings(run: Run, words: Words) -> Notes:
-    """The best and the worst place, and what each balance chose."""
+    """Return the best and the worst cut, and the cut that each balance chose."""
     notes, splits = Notes(words, "cuts", "figure-cuts"), Splits(run)
     for group in cut_groups(splits):
         places = (_place(notes, run, b, group) for b in times.compared(splits))

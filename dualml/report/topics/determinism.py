@@ -1,4 +1,4 @@
-"""What it costs that gradient descent has no randomness: gradients, accuracy, time."""
+"""The cost of full-batch gradient descent, which has no randomness: gradients, accuracy, time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from dualml.words import Words, numbers
 
 
 def common_epochs(run: Run, arms: Sequence[str]) -> float | None:
-    """Epochs that every trial of every arm trained for; None where one did not record it."""
+    """Return the number of epochs that every trial of every arm trained for; None if one is
+    unknown."""
     trials = [t for arm in arms for t in run.select(arm)]
     ends = [
         max((float(c.epochs[-1]) for c in t.curves.values() if len(c.epochs)), default=None)
@@ -28,7 +29,7 @@ def common_epochs(run: Run, arms: Sequence[str]) -> float | None:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """The curves against epochs and updates show it."""
+    """Return sentences about the curves against epochs and updates."""
     notes = Notes(words, "determinism", "figure-main-epochs")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     full = [arm for arm in arms if all(t.full_batch for t in run.select(arm))]
@@ -53,12 +54,13 @@ def _compare(notes: Notes, run: Run, gd: str, other: str) -> None:
 
 
 def _gradients(t: Trial) -> float | None:
-    """Of single samples, in an update."""
+    """Return the number of per-sample gradients in an update, None if unknown."""
     return t.sample_gradients / t.updates if t.updates and t.sample_gradients else None
 
 
 def _end(run: Run, arm: str, epochs: float) -> dict[str, Any]:
-    """At the last evaluation within so many epochs: means over all backends and seeds."""
+    """Return arm, accuracy, updates and seconds of the last evaluation within ``epochs``: means
+    over all backends and seeds."""
     last = [(t, curves.at_epochs(t, "test_accuracy", epochs)) for t in run.select(arm)]
     hits = [(t, *hit) for t, hit in last if hit is not None]
     seconds = numbers.mean([float(np.interp(at, *curves.clock(t))) for t, _, at in hits])

@@ -1,4 +1,4 @@
-"""What an update holds in memory: counted, beside the closed form, and the peaks."""
+"""Device memory of an update: counted bytes, compared with the closed form, and the peaks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-#: What is counted, and its colour.
+#: Component of the memory → its colour.
 PARTS = {
     "weights": "navy",
     "gradients": "steel",
@@ -32,11 +32,11 @@ BARS = 8  # arms in a figure
 
 @dataclass(frozen=True)
 class Held:
-    """Of an arm on a backend: bytes of every rank, and the peak of rank 0's process in MiB, each
-    the most of all seeds.
+    """Measured memory of an arm on a backend: bytes of every rank, and the peak of rank 0's process
+    in MiB, each the maximum over all seeds.
 
     Attributes:
-        form: what they should be; None where that is not known.
+        form: the closed form; None if it is unknown.
     """
 
     arm: str
@@ -46,18 +46,19 @@ class Held:
     form: ClosedForm | None
 
     def most(self, part: str) -> int | None:
+        """Return the bytes of a component on the rank that holds most, None if not counted."""
         known = [n for r in self.ranks if (n := getattr(r, part)) is not None]
         return max(known, default=None)
 
     def cell(self, part: str) -> str:
-        """MiB of rank 0, and the most of any rank where that is more."""
+        """Return the MiB on rank 0, and the maximum over the ranks if that is more."""
         first, most = getattr(self.ranks[0], part), self.most(part)
         shown = [first] if first == most else [first, most]
         return " / ".join(numbers.quantity(None if x is None else x / MIB) for x in shown)
 
 
 def held(run: Run) -> list[Held]:
-    """Of every arm and backend that counted."""
+    """Return the memory of every arm and backend that counted it."""
     return [
         Held(
             arm,
@@ -88,7 +89,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
-    """A bar for each arm, a panel for each backend: of the rank that holds most of it."""
+    """Return a bar per arm and a panel per backend, for the rank that holds most of each
+    component."""
     known = {(h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.most(p))} for h in shown}
     arms = list(dict.fromkeys(arm for arm, _ in known))
 
@@ -112,8 +114,8 @@ def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Whether what was counted is the closed form, what engines hold besides, and what was not
-    seen."""
+    """Return whether the counted bytes equal the closed form, what engines hold in addition, and
+    what was not measured."""
     notes, rows = Notes(words, "device_memory", "table-device_memory"), held(run)
     judged = [(h, h.form) for h in rows if h.form is not None]
     off = [_off(h, form, words) for h, form in judged if form.off]
@@ -134,12 +136,13 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _off(h: Held, form: ClosedForm, words: Words) -> str:
+    """Return the differences between counted bytes and the closed form as text."""
     parts = [f"{words(f'device_memory.{part}')} {n:+,} B" for part, n in form.off.items()]
     return words("device_memory.off", arm=h.arm, backend=h.backend, parts=words.join(parts))
 
 
 class Besides(NamedTuple):
-    """What a method holds besides, and bytes of the rank that holds most."""
+    """The additional memory of an engine (``why``), and bytes of the rank that holds most."""
 
     backend: str
     why: str
@@ -149,7 +152,7 @@ class Besides(NamedTuple):
 
 
 def _besides(judged: Sequence[tuple[Held, ClosedForm]], words: Words) -> dict[Besides, list[str]]:
-    """By the arms that have it in common."""
+    """Return the additional memory of engines → the arms that have it in common."""
     groups: dict[Besides, list[str]] = {}
     for h, form in judged:
         if form.info and form.info.beside and len(h.ranks) > 1:

@@ -1,4 +1,4 @@
-"""What ranks hold: micro-batches between forward and backward, their bytes, parameters."""
+"""Memory of pipelines: micro-batches between forward and backward pass, their bytes, parameters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from dualml.words import Words, numbers
 
 
 def by_rank(run: Run, arm: str, backend: str, key: str) -> list[float]:
-    """Rank → the largest of all seeds; empty where unknown."""
+    """Return rank → the largest value over the seeds; empty if unknown."""
     seeds = [t.memory for t in run.select(arm, backend) if t.memory]
     size = min(map(len, seeds), default=0)
     return [max(float(ranks[r].get(key) or 0.0) for ranks in seeds) for r in range(size)]
 
 
 def bounds(arm: SplitArm) -> list[int]:
-    """Rank → the most micro-batches that the schedule lets it hold; empty where it has none."""
+    """Return rank → the most micro-batches that the schedule lets it hold; empty without a
+    schedule."""
     plan = arm.plan
     if not arm.piped or arm.schedule not in SCHEDULES or not plan.get("place"):
         return []
@@ -73,13 +74,13 @@ def _row(run: Run, arm: SplitArm, backend: str) -> list[str]:
 
 
 def _each(texts: Iterable[str]) -> str:
-    """``a · b``; ``2 × a`` where neighbours are alike."""
+    """Join texts per rank: ``a · b``; ``2 × a`` if neighbours are equal."""
     alike = [(text, len(list(same))) for text, same in itertools.groupby(texts)]
     return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.NONE
 
 
 def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Words) -> Iterator[Figure]:
-    """Activations of the first rank against the number of micro-batches."""
+    """Yield a figure of the first rank's activations against the number of micro-batches."""
     run, backends = splits.run, times.compared(splits)
 
     def mebibytes(arm: SplitArm, backend: str) -> Spread | None:
@@ -98,7 +99,7 @@ def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Words) 
 
 
 def first(run: Run, arm: str, backend: str) -> float:
-    """Bytes that rank 0 keeps for backward passes at most; 0 where unknown."""
+    """Return the most bytes that rank 0 keeps for backward passes; 0 if unknown."""
     return next(iter(by_rank(run, arm, backend, "held_bytes")), 0.0)
 
 
@@ -110,7 +111,7 @@ def findings(run: Run, words: Words) -> Notes:
     for group in counted(splits):
         _schedules(notes, splits, group)
     notes.about("table-memory")
-    # Whether any rank held more micro-batches than its schedule lets it.
+    # Check whether any rank held more micro-batches than its schedule allows.
     checked, over = 0, []
     for arm, backend in itertools.product(splits.pipelines, run.backends):
         live = by_rank(run, arm.name, backend, "live")
@@ -127,7 +128,7 @@ def findings(run: Run, words: Words) -> Notes:
 
 
 def _schedules(notes: Notes, splits: Splits, group: Sequence[SplitArm]) -> None:
-    """GPipe against 1F1B with as many micro-batches, on the first rank."""
+    """Add GPipe compared with 1F1B for the same number of micro-batches, on the first rank."""
     gpipe, one = (
         {arm.micro_batches: arm.name for arm in group if arm.schedule == schedule}
         for schedule in ("gpipe", "1f1b")

@@ -1,4 +1,4 @@
-"""Key code: the optimizers of the run, and what several ranks are made of."""
+"""Key code: the optimizers of the run, and the code of its parallel training."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: Framework → its communicator and what of it is short and instructive.
+#: Framework → file of its communicator, and its short and instructive methods.
 COMMUNICATORS = {
     "torch": ("dualml_torch/communicator.py", ("_exchange",)),
     "mindspore": ("dualml_ms/communicator.py", ("_exchange",)),
 }
-MOST_LINES = 90  # of a communicator's methods; of longer ones the first alone is shown
+MOST_LINES = 90  # of a communicator; if there are more, only the first method is shown
 
 
 def rule_code(run: Run, words: Words) -> Iterator[Block]:
-    """Each rule in the reference and in each framework, then what all of them share."""
+    """Yield each optimizer's rule in the reference and in each framework, then the code they
+    share."""
     present = {run.framework(b) for b in run.backends}
-    # The reference is always shown: it is the rule as the paper writes it.
+    # The reference is always shown: it follows the notation of the paper.
     frameworks = [f for f in HOMES if f == "numpy" or f in present]
     rules = [run.arms[arm].get("optimizer") or {} for arm in ranks.training(run)]
     for name in dict.fromkeys(str(given.get("name")) for given in rules):
@@ -38,7 +39,7 @@ def rule_code(run: Run, words: Words) -> Iterator[Block]:
 
 
 def rank_code(run: Run, words: Words) -> Iterator[Block]:
-    """The strategies used, what carries them out, the communicators."""
+    """Yield the code of the strategies used, of their execution, and of the communicators."""
     strategies = [code for name in ranks.strategies(run) for code in _strategy(name)]
     if not strategies:
         return
@@ -56,7 +57,7 @@ def rank_code(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _strategy(name: str) -> Iterator[Code]:
-    """How it adds up; of one made of single messages also who sends what."""
+    """Yield the code of a strategy; for one made of single messages also its schedule."""
     if name == ASYNCHRONOUS:
         yield _own(Asynchronous, ("deliver", "serve", "apply"), name)
     elif name in STRATEGIES:
@@ -65,6 +66,7 @@ def _strategy(name: str) -> Iterator[Code]:
 
 
 def _own(kind: type, names: tuple[str, ...], title: str) -> Code:
+    """Return the methods ``names`` of a class."""
     return excerpt(f"{kind.__module__.replace('.', '/')}.py", names, title)
 
 
@@ -76,7 +78,8 @@ def _communicator(framework: str) -> Code:
 
 
 def _dealing(run: Run) -> dict[str, list[Code]]:
-    """Two plain partitions of those used and the shortest that skews; what averages parameters."""
+    """Return two plain partitions of those used and the shortest skewed one, and the code that
+    averages parameters."""
     arms = dealt(run)
     methods = {"distributed_sampler": ("deal",), "feature_noise": ("noisy",)}
     used = [
@@ -85,7 +88,7 @@ def _dealing(run: Run) -> dict[str, list[Code]]:
         if name in PARTITIONS
     ]
     plain = [code for code in used if code.who not in SKEWED]
-    # Labels rather than features, and the shorter the better.
+    # Prefer skewed labels to skewed features, and short code.
     skewing = sorted((code for code in used if code.who in SKEWED),
                      key=lambda code: (code.who == "feature_noise", len(code.text)))  # fmt: skip
     averaged = any(run.settings[a].aggregation.every > 1 and partition(run, a) for a in arms)

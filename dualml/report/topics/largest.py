@@ -1,4 +1,4 @@
-"""The largest models that trained under a limit of memory, where a run folder has them.
+"""The largest models that trained within a memory limit, if a run folder has them.
 
 `dualml largest … --out RUN` writes them there.
 """
@@ -18,7 +18,7 @@ from dualml.words import Words
 
 
 def rows(run: Run) -> list[LargestRow]:
-    """Of all folders."""
+    """Return the rows of all folders."""
     records = (LARGEST.read_if_there(folder) for folder in run.folders)
     return [row for record in records if record for row in record.rows]
 
@@ -29,7 +29,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Of each backend the setting that trains most beside the one that trains least."""
+    """Return, per backend, the setting that trains the largest model beside the one that trains the
+    smallest."""
     notes, every = Notes(words, "largest", "table-largest"), rows(run)
     for backend in dict.fromkeys(row.backend for row in every):
         own = sorted((row for row in every if row.backend == backend), key=parameters)
@@ -48,7 +49,7 @@ def parameters(row: LargestRow) -> int:
 
 
 def setting(row: LargestRow) -> str:
-    """``zero = 3, recompute = full``."""
+    """Return the setting as text, e.g. ``zero = 3, recompute = full``."""
     return f"zero = {row.zero}, recompute = {row.recompute}"
 
 

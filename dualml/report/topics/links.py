@@ -1,4 +1,5 @@
-"""Bytes that crossed: what the plan says of every link and collective, and what was counted."""
+"""Bytes sent between ranks: the plan of every link and collective, compared with the counted
+bytes."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
-CLOSE = 1e-3  # from here on the counted bytes are not the planned ones
-ARMS, MODELS = 4, 2  # in a cell, and in a sentence
+CLOSE = 1e-3  # relative difference above which counted bytes differ from the planned ones
+ARMS, MODELS = 4, 2  # most arms in a cell, most models in a sentence
 HEAD = ("`arms`", "`model`", "backend", "crosses", "crossing", "calls_planned:count",
         "calls_counted:count", "bytes_planned:bytes", "bytes_counted:bytes",
         "counted_planned:relative")  # fmt: skip
@@ -26,8 +27,8 @@ HEAD = ("`arms`", "`model`", "backend", "crosses", "crossing", "calls_planned:co
 
 @dataclass(frozen=True)
 class Crossing:
-    """Of one update: ``what`` crosses from rank to rank, or within a group; counted None where
-    nothing was recorded."""
+    """Traffic of one update: ``what`` is sent from rank to rank, or reduced within a group. Counted
+    values are None if nothing was recorded."""
 
     where: str
     what: tuple[str, ...]
@@ -38,17 +39,20 @@ class Crossing:
 
     @property
     def ratio(self) -> float | None:
+        """Counted relative to planned bytes, None if unknown."""
         return self.counted / self.nbytes if self.counted is not None and self.nbytes else None
 
     @property
     def differs(self) -> bool:
+        """Whether the counted bytes differ from the planned ones by more than `CLOSE`."""
         return self.ratio is not None and abs(self.ratio - 1) > CLOSE
 
 
 def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
-    """Planned bytes are those of the mean batch; gradients do not depend on it. What is gathered
-    and what is added up forward were counted together, as were all sums of gradients of a rank:
-    where it makes several, or shares out its state, nothing was counted of one alone."""
+    """Yield planned and counted traffic of each link and group. Planned bytes are those of the mean
+    batch; gradients do not depend on it. All-gathers and all-reduces of the forward pass are
+    counted together, as are all gradient reductions of a rank: if a rank makes several, or shards
+    its state, no count of a single one exists."""
     share = mean_share(arm, trial)
     links = {f"{x['source']} → {x['target']}": x for x in trial.split.get("links") or ()}
     planned: dict[tuple[tuple[int, ...], str], list[tuple[str, float, float]]] = {}
@@ -74,7 +78,8 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
 
 
 def mean_share(arm: SplitArm, trial: Trial) -> float:
-    """Samples of the mean batch over those of a full one: the last of an epoch may be smaller."""
+    """Return the samples of the mean batch relative to a full one, since the last batch of an epoch
+    may be smaller."""
     batch = arm.plan.get("batch")
     if not batch or not trial.updates or not trial.sample_gradients:
         return 1.0
@@ -82,7 +87,7 @@ def mean_share(arm: SplitArm, trial: Trial) -> float:
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Arms, backends and places with equal numbers share a row."""
+    """Yield a table in which arms, backends and places with equal numbers share a row."""
     where: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for arm in Splits(run):
         for backend in run.backends:
@@ -104,7 +109,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _cells(c: Crossing, words: Words) -> Row:
-    """Whole bytes: a mean over updates has fractions."""
+    """Return the cells of a row; bytes are rounded, because a mean over updates has fractions."""
     sizes = (numbers.quantity(None if x is None else round(x)) for x in (c.nbytes, c.counted))
     ratio = Cell(numbers.factor(c.ratio), "bad" if c.differs else "")
     return (_what(c.what, words), c.messages, c.counted_messages, *sizes, ratio)
@@ -135,7 +140,7 @@ def findings(run: Run, words: Words) -> Notes:
 
 
 def _sent(notes: Notes, members: list[SplitArm]) -> str:
-    """What an update sends, of a model in each way to split it."""
+    """Return the bytes of an update of one model, for each way to split it."""
     ways: dict[str, SplitArm] = {}
     for arm in healthy(members):
         if arm.way in ("by_layer", "inside", "trainers") and arm.crossing_bytes:

@@ -1,4 +1,4 @@
-"""Every way in which so many ranks share one model: data × pipeline × tensor, side by side."""
+"""Meshes: every data × pipeline × tensor layout of the same ranks, side by side."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from dualml.store.manifest import DeviceMemory
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-FEWEST = 3  # meshes that make a comparison
+FEWEST = 3  # meshes needed for a comparison
 SHOWN = (*KNOWN, "activations")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """An arm on a backend; bytes are those of the rank that has most."""
+    """A mesh layout: an arm on a backend. Bytes are those of the rank that has most."""
 
     arm: SplitArm
     backend: str
 
     @cached_property
     def way(self) -> Way:
+        """Costs and verdicts of the arm."""
         return Way(self.arm.run, self.arm.name, self.backend)
 
     @property
     def fullest(self) -> DeviceMemory | None:
-        """Of all ranks the one with most weights, gradients, state and activations."""
+        """Memory of the rank with most weights, gradients, state and activations; None if not
+        counted."""
         return max(self.way.ranks_memory, key=whole, default=None)
 
     @property
     def closed(self) -> int | None:
-        """Weights, gradients and state of the rank with most parameters, by the plan; None where
-        replicas share out the state."""
+        """Planned bytes of weights, gradients and state on the rank with most parameters; None if
+        unknown, or if replicas shard the state."""
         run = self.arm.run
         known: list[int] = [rank["elements"] for rank in self.arm.plan.get("ranks") or ()]
         settings = run.settings[self.arm.name]
@@ -61,29 +63,33 @@ class Layout:
 
     @property
     def counted(self) -> int | None:
-        """The same, counted."""
+        """Counted bytes of weights, gradients and state on the rank that has most, None if not
+        counted."""
         known = [rank.weights + rank.gradients + rank.state for rank in self.way.ranks_memory]
         return max(known, default=None)
 
     @property
     def idle(self) -> Spread | None:
-        """The bubble that was measured; None where there is no pipeline."""
+        """The measured bubble; None without a pipeline."""
         return times.idle(self.arm.run, self.arm.name, self.backend) if self.arm.piped else None
 
     @property
     def sent(self) -> float | None:
-        """By the plan, of the rank that sends most; None where a collective is not known."""
+        """Planned bytes sent in an update by the rank that sends most; None if a collective is
+        unknown."""
         every = [sent_by(self.arm.plan, r) for r in range(self.arm.size)]
         known = [nbytes for nbytes in every if nbytes is not None]
         return max(known) if known and len(known) == len(every) else None
 
 
 def whole(rank: DeviceMemory) -> int:
+    """Return the bytes of weights, gradients, state and activations of a rank."""
     return rank.weights + rank.gradients + rank.state + (rank.activations or 0)
 
 
 def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
-    """Bytes of an update: messages to other stages, and collectives around a ring."""
+    """Return the planned bytes that a rank sends in an update: messages to other stages, and
+    collectives by a ring; None if a collective is unknown."""
     nbytes = float(sum(x["nbytes"] for x in plan.get("links") or () if x["source"] == rank))
     for c in plan.get("meetings") or ():
         if rank not in c["ranks"]:
@@ -96,8 +102,8 @@ def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
 
 
 def layouts(run: Run) -> list[Layout]:
-    """Of arms that differ in their split alone, in three meshes and more; those whose ranks share
-    out positions are meshes of another kind."""
+    """Return the arms that differ only in their split, if they use at least `FEWEST` meshes. Arms
+    with sequence or context parallelism are left out."""
     splits = Splits(run)
     plain = [a for a in healthy(splits) if not a.split.sequence and a.split.context == 1]
     groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))
@@ -130,12 +136,13 @@ def _mib(nbytes: int | None) -> float | None:
 
 
 def _beside(counted: int | None, closed: int | None, words: Words) -> Cell:
+    """Return the cell of counted MiB, with the closed form below."""
     note = words("methods.closed", bytes=closed) if closed is not None else ""
     return Cell(numbers.quantity(_mib(counted)), note=note)
 
 
 def _figure(run: Run, words: Words, every: Sequence[Layout]) -> Figure:
-    """A bar for each mesh, of its fullest rank; a panel for each backend."""
+    """Return a bar per mesh, for its fullest rank; a panel per backend."""
     backends = list(dict.fromkeys(x.backend for x in every if x.fullest))
     panels = []
     for backend in backends:
@@ -170,7 +177,7 @@ def findings(run: Run, words: Words) -> Notes:
             ends = [min(held, key=lambda m: held[m]), max(held, key=lambda m: held[m])]
             notes.say("held", backend=backend, least=ends[0], few=held[ends[0]], most=ends[1],
                       many=held[ends[1]])  # fmt: skip
-        if sent and backend == every[0].backend:  # by the plan, which all backends share
+        if sent and backend == every[0].backend:  # planned bytes, equal on all backends
             ends = [min(sent, key=lambda m: sent[m]), max(sent, key=lambda m: sent[m])]
             notes.say("sent", least=ends[0], few=sent[ends[0]], most=ends[1], many=sent[ends[1]])
     return notes

@@ -1,4 +1,4 @@
-"""Methods in a lower precision against our own training in the same one, by its envelope."""
+"""Low-precision methods compared with our own training in the same precision, by its envelope."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from dualml.words import Words
 
 
 def lowered(run: Run) -> list[Way]:
+    """Return the methods that are compared with our own training in their precision."""
     return [w for w in ways(run) if w.lowered]
 
 
 def worst_seed(w: Way) -> Serial:
-    """The one that decides; of equal verdicts the one that uses most of its envelope."""
+    """Return the comparison of the deciding seed: the worst verdict, of equal ones the one that
+    uses the largest share of its envelope."""
     decide = [s for s in w.lowered if s.verdict == worst_of(w.lowered)]
     return max(decide, key=lambda s: -1.0 if s.worst is None else s.worst)
 
 
 def casts(w: Way, words: Words) -> str:
-    """Where its engine casts otherwise than our rule."""
+    """Return how the casts of the method's engine differ from our rule; empty if they do not."""
     return w.info.casts.get(words.lang, "") if w.info else ""
 
 
@@ -44,13 +46,13 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def inside(w: Way, words: Words) -> str:
-    """``2 of 3`` seeds."""
+    """Return the number of equal seeds as text, e.g. ``2 of 3``."""
     equal = sum(s.verdict == "equal" for s in w.lowered)
     return words("value.of", n=equal, of=len(w.lowered))
 
 
 def reason(s: Serial, words: Words) -> str:
-    """Beneath the verdict, where no envelope was left."""
+    """Return the reason of the verdict; empty if the envelope decided."""
     outside = s.reason in ("inside_envelope", "outside_envelope")
     return "" if outside else words.either(f"reason.{s.reason}", s.reason)
 

@@ -1,4 +1,4 @@
-"""What ranks put together: the loss of an update, predictions, and the last batch of an epoch."""
+"""How ranks combine results: the loss of an update, predictions, and the last batch of an epoch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dualml.report.trained import parts_at
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-#: The mean loss of N samples from those of n ranks, and what a plain mean makes of them.
+#: The mean loss of N samples from the losses of n ranks, and the plain mean of these losses.
 MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
 PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
-#: What does it → the file and its functions.
+#: Operation → its file and functions.
 CODE = {
     "share": ("dualml/methods/driven.py", ("Driven.step",)),
     "reduce": ("dualml/aggregation/parallel.py", ("over_ranks",)),
@@ -34,13 +34,13 @@ CODE = {
 
 @dataclass(frozen=True)
 class Last:
-    """The last batch of an epoch as ranks share it.
+    """The last batch of an epoch as it is split over ranks.
 
     Attributes:
-        ways: that all train it so.
+        results: the methods that train it so.
         step: its update.
-        parts: samples of each rank.
-        tested: samples of the test set that each rank predicts; empty where that is not known.
+        parts: number of samples per rank.
+        tested: number of test samples that each rank predicts; empty if unknown.
     """
 
     ways: Sequence[Way]
@@ -50,15 +50,18 @@ class Last:
 
     @property
     def whole(self) -> int:
+        """Number of samples of all ranks."""
         return sum(self.parts)
 
     @property
     def uneven(self) -> bool:
+        """Whether ranks have different numbers of samples."""
         return len({*self.parts}) > 1
 
 
 def lasts(run: Run, words: Words) -> list[Last]:
-    """By the plan: one of each number of ranks, each batch size and each way to deal batches."""
+    """Return the planned last batches: one per number of ranks, baseline arm and kind of data
+    loader."""
     plan, groups = run.plan, dict[tuple[str, int, bool], list[Way]]()
     if plan is None:
         return []
@@ -78,8 +81,8 @@ def lasts(run: Run, words: Words) -> list[Last]:
 
 
 def predicted(run: Run, ranks: int) -> list[int]:
-    """Samples of the test set that each of so many ranks evaluates, as `dualml.worker.evaluate`
-    deals them: whole pieces, no sample twice."""
+    """Return how many test samples each rank evaluates, as `dualml.worker.evaluate` distributes
+    them: whole chunks, no sample twice. Empty if unknown."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:
         return []
@@ -114,7 +117,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def share(part: int, whole: int) -> str:
-    """``18/35 = 0.514``."""
+    """Return a fraction with its value, e.g. ``18/35 = 0.514``."""
     return f"{part}/{whole} = {numbers.quantity(part / whole)}"
 
 

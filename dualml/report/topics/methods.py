@@ -1,4 +1,4 @@
-"""The table of methods: what each trained, what it costs, and the loop that its code changes."""
+"""The table of methods: what each trained, its costs, and the lines that it changes in the loop."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from dualml.report.trained import wrong
 from dualml.store.run import Run, Serial
 from dualml.words import Words, numbers
 
-SHORT = 8  # of a fingerprint
+SHORT = 8  # letters of a fingerprint
 PRECISIONS = ("fp32", "bf16", "fp16")
 WHICH = ("method", "`arm`", "backend")
 COLORS = {"fp32": "forward", "bf16": "plum", "fp16": "backward"}
 
 
 def _order(way: Way) -> tuple[int, int]:
+    """Return the sorting key of a method: by precision, unknown ones last."""
     known = way.precision in PRECISIONS
     return PRECISIONS.index(way.precision) if known else len(PRECISIONS), 0
 
 
 def sorted_out(run: Run, words: Words) -> tuple[list[Way], list[tuple[Way, str]]]:
-    """Those that did what their reference did, by precision, and the others, each with what it did
-    instead."""
+    """Return the methods that trained the same as their baseline, by precision, and the others,
+    each with what it trained instead."""
     every = [(w, wrong(w, words)) for w in ways(run)]
     good = sorted((w for w, why in every if not why), key=_order)
     return good, [(w, why) for w, why in every if why]
@@ -59,7 +60,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
-    """What those cost that did what their reference did."""
+    """Yield figure and tables of costs of the methods that trained the same as their baseline."""
     yield _figure(good, words)
     cheapest = _cheapest(good)
     lower = any(w.lowered for w in good)
@@ -84,11 +85,12 @@ def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
 
 
 def which(w: Way, words: Words) -> list[Cell | str]:
+    """Return the first cells of a row: method, arm, backend."""
     return [_method(w, words), w.arm, w.backend]
 
 
 def _method(w: Way, words: Words) -> Cell:
-    """Beneath it who started its ranks."""
+    """Return the cell of a method's name, with its launcher below."""
     several = w.arm_settings.world_size > 1
     return Cell(w.title(words), note=w.launcher(words) if several else "")
 
@@ -98,7 +100,7 @@ def _ms(w: Way) -> str | None:
 
 
 def _step(w: Way, cheapest: Sequence[Way]) -> Cell | None:
-    """Median, with the quartiles beneath."""
+    """Return the cell of the median update time, with the quartiles below."""
     if w.steps_s is None:
         return None
     low, middle, high = map(numbers.ms, w.steps_s)
@@ -106,8 +108,8 @@ def _step(w: Way, cheapest: Sequence[Way]) -> Cell | None:
 
 
 def _reached(w: Way, words: Words) -> Cell:
-    """Median over the seeds, beneath it the quartiles and how many there are; of one seed what it
-    is."""
+    """Return the cell of the median seconds to the target accuracy, with quartiles and number of
+    seeds below; with one seed its value."""
     n, k = len(w.reached), sum(s is not None for s in w.reached)
     if w.reached_s is None:
         return Cell(numbers.NONE, note=words("methods.reached", n=k, of=n) if n else "")
@@ -118,7 +120,7 @@ def _reached(w: Way, words: Words) -> Cell:
 
 
 def _ratio(w: Way, words: Words) -> Cell | None:
-    """Measured, beneath it the closed form."""
+    """Return the cell of the measured ratio, with the closed form below."""
     if w.ratio is None:
         return None
     note = words("methods.closed_ratio", ratio=w.closed_ratio) if w.closed_ratio else ""
@@ -126,8 +128,8 @@ def _ratio(w: Way, words: Words) -> Cell | None:
 
 
 def _cheapest(good: Sequence[Way]) -> list[Way]:
-    """Of each framework, precision and number of processes the fastest, among those that are held
-    against the same."""
+    """Return the fastest method per framework, precision and number of processes, among those with
+    the same baseline."""
     groups: dict[tuple[str, str, str, int], list[Way]] = {}
     for w in good:
         if w.steps_s:
@@ -145,8 +147,8 @@ def _memory(w: Way) -> float | None:
 
 
 def _held(w: Way, words: Words) -> Cell | None:
-    """Counted, or what was seen of it; beneath it what is missing, the closed form of weights,
-    gradients and state, and what comes to them."""
+    """Return the cell of the counted bytes, with a lower bound if some were not measured; below it
+    the closed form of weights, gradients and state, and the further components."""
     if w.counted is None or (most := w.most_memory) is None:
         return None
     notes = [] if w.held is not None else [words("methods.unseen")]
@@ -160,7 +162,7 @@ def _held(w: Way, words: Words) -> Cell | None:
 
 
 def _sent(w: Way, words: Words) -> Cell | None:
-    """Measured, beneath it the closed form."""
+    """Return the cell of the measured bytes sent, with the closed form below."""
     if w.sent is None:
         return None
     note = words("methods.closed", bytes=w.closed) if w.closed else ""
@@ -172,7 +174,8 @@ def _lines(w: Way) -> str | None:
 
 
 def _verdict(w: Way, words: Words) -> Cell | None:
-    """By the envelope, beneath it how much of it is used; of a lower precision over the seeds."""
+    """Return the cell of the verdict by the envelope, with the share of it that is used; for low
+    precision the verdict over the seeds."""
     test = w.over_seeds
     if test is None:
         return judged(w.verdict, w.judged, words)
@@ -180,7 +183,8 @@ def _verdict(w: Way, words: Words) -> Cell | None:
 
 
 def judged(verdict: str, by_seed: Sequence[Serial], words: Words, more: str = "") -> Cell | None:
-    """Beneath it the largest share of an envelope that a seed uses, and what more there is."""
+    """Return the cell of a verdict, with the largest share of an envelope that a seed uses and
+    ``more`` below; None without a verdict."""
     if not verdict:
         return None
     tone = VERDICT_TONES.get(verdict, "muted")
@@ -192,6 +196,7 @@ def judged(verdict: str, by_seed: Sequence[Serial], words: Words, more: str = ""
 
 
 def _trained(w: Way, words: Words) -> list[object]:
+    """Return the row of what a method trained."""
     t = w.trials[0]
     parts = [f"{n:,} · {sha[:SHORT]}" for n, sha in t.samples]
     return [
@@ -203,7 +208,8 @@ def _trained(w: Way, words: Words) -> list[object]:
 
 
 def _groups(w: Way, words: Words) -> str:
-    """Which ranks an engine has put together, kind by kind; empty where it divides none."""
+    """Return the ranks that an engine groups for pipeline and data parallelism; empty without
+    groups."""
     kinds = {kind: w.trials[0].how.get(f"{kind} groups") for kind in ("pipe", "data")}
     return words.semicolons(
         [words(f"methods.{kind}_groups", ranks=f"({ranks.replace('; ', ') (')})")
@@ -212,7 +218,7 @@ def _groups(w: Way, words: Words) -> str:
 
 
 def _figure(good: Sequence[Way], words: Words) -> Figure:
-    """A bar for each method: seconds of an update, on each framework."""
+    """Return a bar per method with the milliseconds of an update, a panel per backend."""
     backends = list(dict.fromkeys(w.backend for w in good))
     panels = []
     for backend in backends:
@@ -253,7 +259,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def code(run: Run, words: Words) -> Iterator[Block]:
-    """The loop in one process of each framework, then every method as its change."""
+    """Yield the single-process loop of each framework, then every method as a diff from it."""
     seen = dict[str, Way]()
     for w in ways(run, ok=False):
         if w.code is not None and w.code.text:

@@ -1,5 +1,5 @@
-"""Other ways to do the same update: the framework's own data parallel training, overlapped
-communication, accumulated gradients, each held against the plain way here."""
+"""Other ways to compute the same update: the framework's own data parallelism, overlapped
+communication, gradient accumulation; each compared with the plain way."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 OVERLAP, ACCUMULATE = "overlap", "accumulate"
-SAME = 5e-7  # a smaller difference of losses is rounding
-#: The ways in the order of tables, and what else than the aggregation may differ.
+SAME = 5e-7  # smaller differences of losses are rounding
+#: Mode, in the order of tables → settings besides the aggregation that may differ.
 WAYS: Mapping[str, tuple[str, ...]] = {
     NATIVE: (),
     OVERLAP: (),
@@ -37,7 +37,8 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 
 
 class Pair(NamedTuple):
-    """``arm`` does in another ``way`` what ``other`` does in the plain one (None: no such arm)."""
+    """An arm that trains in one of the `WAYS`, and ``other``, the plain arm that does the same
+    (None: there is none)."""
 
     way: str
     arm: str
@@ -46,34 +47,36 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Held(Result):
-    """The arm of a pair on one backend; ``theirs`` is the plain way there."""
+    """The arm of a pair on one backend, compared with the plain arm there."""
 
     way: str
     other: str | None
 
     @cached_property
     def theirs(self) -> Result:
+        """Results of the plain arm on the same backend."""
         return Result(self.run, self.other or "", self.backend)
 
     @cached_property
     def ratio(self) -> Spread | None:
+        """Seconds of an update relative to the plain arm's, None if unknown."""
         return ratio(self.steps, self.theirs.steps)
 
     @cached_property
     def gap(self) -> Spread | None:
-        """Of the final losses."""
+        """Difference of the final losses, None if unknown."""
         return paired(self.losses, self.theirs.losses, lambda a, b: a - b)
 
     @property
     def detail(self) -> str:
-        """What the framework calls it."""
+        """The framework's name for this mode."""
         names = [str(v) for t in self.trials for k, v in t.how.items() if k not in PRIMITIVES]
         text = next((text.partition(":")[2].strip() or text for text in names), "")
         return re.sub(r"\b(?:\w+\.)+", "", text)  # without the names of modules
 
 
 def way(run: Run, arm: str) -> str:
-    """The key of `WAYS`, or nothing for an arm of another sort."""
+    """Return the key of `WAYS` that an arm uses, empty if none."""
     settings = ranks.aggregation(run, arm)
     if settings.strategy in (NATIVE, REPLICAS):
         return settings.strategy
@@ -83,7 +86,8 @@ def way(run: Run, arm: str) -> str:
 
 
 def _whole(run: Run, arm: str) -> str | None:
-    """The arm that computes at once the gradient that this one accumulates from chunks."""
+    """Return the arm that computes the same gradient without accumulating chunks, None without
+    one."""
     chunk, n = int(run.arms[arm].get("chunk") or 0), ranks.size(run, arm)
     batch = int(run.arms[arm].get("batch_size") or run.train_size or 0)
     if not chunk or chunk * n >= batch or ranks.split(run, arm):
@@ -94,13 +98,14 @@ def _whole(run: Run, arm: str) -> str | None:
 
 
 def pairs(run: Run) -> list[Pair]:
-    """Every arm that trains in one of the `WAYS`, in their order; empty where none does."""
+    """Return every arm that trains in one of the `WAYS`, in their order, with its plain arm."""
     healthy = {arm: way(run, arm) for arm in ranks.training(run) if not ranks.slow(run, arm)}
     return [Pair(w, arm, _other(run, w, arm)) for w in WAYS for arm in healthy if healthy[arm] == w]
 
 
 def _other(run: Run, how: str, arm: str) -> str | None:
-    """Plain and otherwise the same; of several the one with the fewest ranks but one."""
+    """Return the plain arm that is otherwise the same, None without one; of several the one with
+    the fewest ranks greater than one."""
     if how == ACCUMULATE:
         return _whole(run, arm)
     alike = run.contrast.partners(arm, vary=("aggregation", *WAYS[how]))
@@ -112,7 +117,7 @@ def _other(run: Run, how: str, arm: str) -> str | None:
 
 
 def held(run: Run) -> list[Held]:
-    """Pairs with a successful trial of the first arm."""
+    """Return the comparison of every pair whose first arm has a successful trial."""
     return [
         Held(run, *place, pair.way, pair.other)
         for pair in pairs(run)
@@ -157,14 +162,14 @@ def _row(h: Held, words: Words) -> Row:
 
 
 def signed(x: float) -> str:
-    """A difference: ``+0.012``; nothing but rounding is 0."""
+    """Return a signed difference, e.g. ``+0.012``; rounding differences count as 0."""
     if abs(x) < SAME:
         return "0"
     return f"{'+' if x > 0 else '−'}{numbers.scientific(abs(x))}"
 
 
 def missing(run: Run) -> dict[tuple[str, str, str, str], list[str]]:
-    """(arm, way, status, reason) → backends on which no trial of the arm succeeded."""
+    """Return (arm, way, status, reason) → backends on which no trial of the arm succeeded."""
     absent: dict[tuple[str, str, str, str], list[str]] = {}
     for pair, backend in itertools.product(pairs(run), run.backends):
         trials = run.select(pair.arm, backend, ok=False)

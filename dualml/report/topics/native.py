@@ -1,4 +1,5 @@
-"""What a framework executes itself, what is composed here, and what composing costs."""
+"""Native and composed collectives: which primitives a framework executes itself, which are composed
+here, and what composing costs."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
-#: Primitive → backend → how it was executed, each way once: ``composed: gather and fold``.
+#: Primitive → backend → distinct ways of execution, e.g. ``composed: gather and fold``.
 Ways = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def primitives(run: Run) -> Ways:
+    """Return primitive → backend → how it was executed."""
     ways: dict[str, dict[str, list[str]]] = {}
     for t in run.trials:
         for name, way in t.how.items():
@@ -31,6 +33,7 @@ def primitives(run: Run) -> Ways:
 
 
 def _kind(way: str) -> str:
+    """Return the first word of an execution text: native, composed or unsupported."""
     return way.partition(":")[0]
 
 
@@ -65,7 +68,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _ring(notes: Notes, m: Measured) -> None:
-    """The framework's all-reduce against the ring made of its messages."""
+    """Add the framework's all-reduce compared with the ring made of its messages."""
     ratios = [
         (size, ring / native)
         for size in m.sizes
@@ -76,7 +79,8 @@ def _ring(notes: Notes, m: Measured) -> None:
 
 
 def _composed(notes: Notes, m: Measured, other: Measured, known: Ways) -> None:
-    """A strategy whose primitives are composed on one backend and native on another."""
+    """Add the cost of strategies whose primitives are composed on one backend and native on
+    another."""
     size = m.sizes[-1]
     for name in m.strategies:
         uses = STRATEGIES[name].uses if name in STRATEGIES else ()
@@ -87,7 +91,7 @@ def _composed(notes: Notes, m: Measured, other: Measured, known: Ways) -> None:
 
 
 def _only(known: Ways, primitive: str, backend: str) -> str:
-    """The one kind of a primitive on a backend; nothing where there are none or several."""
+    """Return the kind of a primitive on a backend; empty if there are none or several."""
     kinds = {_kind(way) for way in known.get(primitive, {}).get(backend, ())}
     return kinds.pop() if len(kinds) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""What is kept in host memory or on disk: where the bytes are, and what moving them takes."""
+"""Offloading to host memory or disk: where the bytes are, and the time of moving them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from dualml.words import Words, numbers
 
 @dataclass(frozen=True)
 class Row:
-    """An arm on a backend, of the rank that keeps most; the traffic of all its seeds.
+    """Offloaded memory and traffic of an arm on a backend, for the rank that offloads most; the
+    traffic is summed over its seeds.
 
     Attributes:
-        device: bytes of weights, gradients, state and buckets there.
-        off: what was counted and is not the closed form, with bytes too many; None where the form
-            is not known.
+        device: bytes of weights, gradients, state and buckets on the device.
+        differences: counted bytes minus the closed form, by name, where they differ; None if the
+            closed form is unknown.
     """
 
     arm: str
@@ -42,22 +43,24 @@ class Row:
     judged: Serial | None
 
     def each(self, name: str) -> float:
-        """Of an update."""
+        """Return a counter of the traffic per update."""
         return float(getattr(self.traffic, name)) / self.traffic.updates
 
     def rate(self, name: str, spent: str) -> float | None:
-        """Bytes a second."""
+        """Return the bytes per second of a transfer, None if no time was spent on it."""
         nanoseconds = getattr(self.traffic, spent)
         return 1e9 * getattr(self.traffic, name) / nanoseconds if nanoseconds else None
 
     @property
     def hidden(self) -> float | None:
-        """Share of the time of reading and writing in which nobody waited for it."""
+        """Share of the time of reading and writing during which the training did not wait, None
+        without any."""
         busy = self.traffic.read_ns + self.traffic.write_ns
         return max(0.0, 1 - self.traffic.wait_ns / busy) if busy else None
 
 
 def rows(run: Run) -> list[Row]:
+    """Return the arms on every backend that offload."""
     return [
         row
         for arm in run.arms
@@ -99,7 +102,8 @@ def of_rank(rank: OffloadTraffic) -> Traffic:
 
 
 def off(run: Run, arm: str, backend: str, rank: OffloadTraffic) -> dict[str, int] | None:
-    """Name → bytes that were counted too many; only what is off. None where it is not known."""
+    """Return name → counted bytes minus the closed form, only where they differ; None if it is
+    unknown."""
     settings, units = run.settings[arm], units_in(run, arm)
     dtype = str(run.environment.get(backend, {}).get("dtype", ""))
     if units is None or settings.offload is None or dtype not in ("float32", "float64"):
@@ -142,7 +146,7 @@ def judged(row: Row, words: Words) -> Cell:
 
 
 def chosen(run: Run, arm: str) -> str:
-    """As the experiment file has it."""
+    """Return the offload settings as the experiment file states them."""
     asked = run.settings[arm].offload
     named = {} if asked is None else asked.model_dump(exclude_defaults=True)
     return ", ".join(
@@ -152,7 +156,8 @@ def chosen(run: Run, arm: str) -> str:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Whether bytes are the closed form, what the overlap hid, and whether numbers are the same."""
+    """Return whether bytes equal the closed form, how much of the transfers was overlapped, and
+    whether results stayed the same."""
     notes, every = Notes(words, "offload", "table-offload"), rows(run)
     known = [r for r in every if r.off is not None]
     wrong = [
@@ -184,6 +189,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def about(run: Run) -> bool:
+    """Return whether any arm offloads."""
     return any(run.settings[arm].offload is not None for arm in ranks.training(run))
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a parameter on one rank: weight, gradient, state; by precision and by rule."""
+"""Bytes per parameter on one rank: weight, gradient and state, by precision and optimizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ VARY = ("optimizer", "precision", "loss_scale")
 
 
 def counted(run: Run) -> list[Held]:
-    """Arms with one rank that differ in the rule and the precision alone, two and more."""
+    """Return the memory of groups of single-rank arms that differ only in optimizer and
+    precision."""
     alone = [
         arm
         for arm, s in run.settings.items()
@@ -34,12 +35,13 @@ def counted(run: Run) -> list[Held]:
 
 
 def each(h: Held, part: str) -> float | None:
-    """Bytes of a part for every parameter."""
+    """Return the bytes of a component per parameter, None if not counted."""
     psi, most = h.ranks[0].parameters, h.most(part)
     return most / psi if psi and most is not None else None
 
 
 def together(h: Held) -> float:
+    """Return the bytes of weights, gradients and state per parameter."""
     return sum(each(h, part) or 0.0 for part in KNOWN)
 
 

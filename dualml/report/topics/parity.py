@@ -1,4 +1,4 @@
-"""Framework against framework: verdicts, the distances behind them, the end of training."""
+"""Comparison of frameworks: verdicts, the distances behind them, the end of training."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
-    """The arms whose pairs are furthest apart: of many arms with ranks all look alike."""
+    """Return the comparisons of the ``most`` arms whose pairs are furthest apart."""
 
     def far(arm: str) -> tuple[bool, float]:
         pairs = [c for c in compared if c.arm == arm]
@@ -60,7 +60,7 @@ def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
 
 def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
     phases = phases_of(comparisons)
-    # In a run with ranks the table is long enough without a column of nothing.
+    # In multi-rank runs the long table omits a column without entries.
     several = ranks.distributed(run)
     apart = any(c.first_divergence for c in comparisons) or not several
     rows = [
@@ -123,7 +123,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _difference(notes: Notes, words: Words, c: Comparison) -> None:
-    """Where two backends part, or why that cannot be said, and how far apart they end."""
+    """Add where two backends diverge, or why that is unknown, and how far apart they end."""
     notes.about("table-parity")
     if c.verdict == "different" and c.first_divergence:
         notes.say("diverged", c=c, **place(c.first_divergence, words))
@@ -137,7 +137,7 @@ def _difference(notes: Notes, words: Words, c: Comparison) -> None:
 
 
 def _worst_phase(c: Comparison) -> tuple[str, Mapping[str, float]]:
-    """The phase with the largest distance."""
+    """Return the phase with the largest distance."""
     known = [(name, phase) for name, phase in c.phases.items() if numbers.known(phase.get("max"))]
     return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NONE, {}))
 

@@ -1,4 +1,4 @@
-"""What every partition of the run deals: labels on ranks, coverage, overlap, skew."""
+"""Every partition of the run: labels per rank, coverage, overlap, skew."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 COLUMNS, MOST_PANELS = 3, 18
-MOST_LETTERS = 42  # above a panel
+MOST_LETTERS = 42  # in the title of a panel
 ROW = 21  # pixels, the height of a rank
 LEAST_ROWS, MOST_HEIGHT = 2, 300
-MOST_ARMS = 3  # named beneath a partition
+MOST_ARMS = 3  # named below a partition
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -34,7 +34,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(words: Words, suffix: str, shown: Sequence[Deal], every: Sequence[Deal]) -> Figure:
-    """A panel for each distinct partition, on one scale with all others."""
+    """Return a panel per distinct partition, all on one colour scale."""
     top = max(max(map(max, deal.first["histogram"])) for deal in every)
     sized = len({deal.ranks for deal in every}) > 1
     across = min(COLUMNS, len(shown))
@@ -56,14 +56,15 @@ def _figure(words: Words, suffix: str, shown: Sequence[Deal], every: Sequence[De
 
 
 def _title(words: Words, deal: Deal, sized: bool) -> str:
-    """As much as there is room for; with the number of ranks where they differ."""
+    """Return the partition as text, truncated, with the number of ranks if partitions differ in
+    it."""
     room = MOST_LETTERS - (8 if sized else 0)
     text = deal.text if len(deal.text) <= room else f"{deal.text[: room - 1]}…"
     return words("figure.panel", backend=text, n=deal.ranks) if sized else text
 
 
 def _empty(statements: Sequence[Statement], words: Words) -> str:
-    """Ranks without samples, in words."""
+    """Return the ranks without samples as text."""
     empty = sorted({r for s in statements for r, size in enumerate(s["sizes"]) if not size})
     return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
@@ -89,7 +90,7 @@ def _row(run: Run, words: Words, deal: Deal) -> Row:
 
 
 def _skew(mean: float | None, most: float | None) -> Cell | None:
-    """Mean over the ranks, beneath it the largest."""
+    """Return the cell of the mean over the ranks, with the maximum below."""
     return None if mean is None else Cell(f"{mean:.3f}", note=f"≤ {most:.3f}")
 
 

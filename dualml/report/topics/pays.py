@@ -1,4 +1,4 @@
-"""When splitting pays: the calibrated model against the measured arms, and its thresholds."""
+"""When splitting pays off: the calibrated model compared with measured arms, and its thresholds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMULAS = (
 SOURCE = "Shoeybi et al. 2019, Megatron-LM, sec. 3; Huang et al. 2019, GPipe, sec. 2.3"
 WIDTHS = [round(2 ** (k / 4)) for k in range(20, 57)]  # 32 … 16384
 COLORS = {model.INSIDE: "plum", model.BY_LAYER: "forward"}
-FAR = 1.3  # from here on the model's thresholds are not those of the machine
+FAR = 1.3  # error ratio above which the thresholds are not reliable for this machine
 CONSTANTS = ("backend", "flops:gflops", "alpha_message:microseconds", "rate_message:gb_per_second",
              "error_message:percent", "alpha_reduce:microseconds", "rate_reduce:gb_per_second",
              "error_reduce:percent")  # fmt: skip
@@ -70,13 +70,13 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _questions(splits: Splits, known: Sequence[model.Calibration]) -> list[model.Question]:
-    """Of the backends with a fitted link."""
+    """Return the threshold settings of the backends with a fitted link."""
     each = (model.question(splits, c) for c in known if c.messages or c.reduces)
     return [asked for asked in each if asked is not None]
 
 
 def _constants(c: model.Calibration, words: Words) -> Row:
-    """F, and α and 1 / β of messages and of all-reduce, on a backend."""
+    """Return the row of a backend: F, and α and 1 / β of messages and of all-reduce."""
     rates = [f"{arm} {numbers.quantity(rate / 1e9)}" for arm, rate in c.rates.items()]
     rate = Cell(numbers.quantity(c.rate / 1e9), note=words("list.comma").join(rates))
     links = zip((c.messages, c.reduces), c.sizes, strict=True)
@@ -84,7 +84,8 @@ def _constants(c: model.Calibration, words: Words) -> Row:
 
 
 def _link(fitted: Fit | None, sizes: int, words: Words) -> Row:
-    """α with the sizes behind it, 1 / β, the median error with the worst."""
+    """Return the cells of a fitted link: α with the fitted sizes, 1 / β, the median error with the
+    worst."""
     if fitted is None:
         return [None] * 3
     beta, (low, high) = fitted.link.beta_s_per_byte, fitted.sizes
@@ -108,7 +109,7 @@ def width(d: int) -> str:
 
 
 def bandwidth(rate: int) -> str:
-    """Bytes per second."""
+    """Return a bandwidth, given in bytes per second, as text with a unit."""
     for power, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
         if rate >= power:
             return f"{numbers.factor(rate / power)} {unit}"
@@ -116,7 +117,8 @@ def bandwidth(rate: int) -> str:
 
 
 def _figure(questions: Sequence[model.Question], words: Words) -> Figure:
-    """Time against that of the whole model over the width of all layers, a panel for a backend."""
+    """Return the time relative to the whole model against the width of all layers, a panel per
+    backend."""
     x = Axis(words("axis.width"), "log2", ticks=[(2.0**k, str(2**k)) for k in range(5, 15, 2)])
     y = Axis(words("axis.against_whole"), "log2")
     panels = []
@@ -162,7 +164,7 @@ def findings(run: Run, words: Words) -> Notes:
 
 
 def _from(notes: Notes, asked: model.Question) -> str:
-    """From which width on each split is faster than the whole model."""
+    """Return the text with the width from which on each split is faster than the whole model."""
     words = notes.words
     each = [
         f"{words(f'splits.way.{way}')} {_value(words, asked.width_from(way, model.WHOLE), width)}"

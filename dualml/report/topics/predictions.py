@@ -1,4 +1,4 @@
-"""The α–β model: its constants fitted to the measurements, and its predictions checked."""
+"""The α–β cost model: constants fitted to the measurements, and its predictions checked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _ratios(run: Run) -> dict[str, float]:
-    """Where → predicted over measured."""
+    """Return measurement → predicted over measured seconds."""
     return {
         f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}":
             c["predicted_s"] / c["measured_s"]
@@ -39,7 +39,7 @@ def _ratios(run: Run) -> dict[str, float]:
 
 
 def _constants(run: Run, words: Words) -> Iterator[Table]:
-    """α and β of every fit with their intervals, and how well it fits."""
+    """Yield the table of α and β of every fit with their intervals, and the errors of the fit."""
     rows = []
     for f in fits(run):
         fit, link = f["fit"], f["fit"]["link"]
@@ -61,7 +61,8 @@ def _constants(run: Run, words: Words) -> Iterator[Table]:
 
 
 def _figure(run: Run, words: Words) -> Figure:
-    """A panel for each backend: on the diagonal the prediction is right."""
+    """Return predicted against measured times, a panel per backend; on the diagonal they are
+    equal."""
     every = checks(run)
     values = [1e3 * float(c[key]) for c in every for key in ("measured_s", "predicted_s")]
     low, high = min(v for v in values if v > 0) / 1.5, max(values) * 1.5
@@ -94,7 +95,8 @@ def _figure(run: Run, words: Words) -> Figure:
 
 
 def _checked(run: Run, words: Words) -> Iterator[Table]:
-    """Measured against predicted, by backend, ranks and strategy: the largest size, and all."""
+    """Yield the table of measured and predicted times by backend, ranks and strategy: those of the
+    largest size, and the ratios of all sizes."""
     grouped: dict[tuple[Any, ...], list[Check]] = {}
     for c in checks(run):
         at = (str(c["backend"]), c["world_size"], c.get("from_world_size"), str(c["strategy"]))

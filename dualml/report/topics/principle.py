@@ -1,4 +1,4 @@
-"""The principle: update rules, how ranks become one update, what each strategy sends."""
+"""The principle: update rules, how ranks combine gradients, what each strategy sends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualml.words import Words
 COST = r"T = p \, \alpha + q \, \beta"
 _PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"
 _LOCAL = r"\theta_{t,r} = \theta_{t-1,r} - \eta \, g_{t,r}"
-#: How ranks combine what they find: the formulas of one update.
+#: Way to combine the ranks' results → the formulas of one update.
 COMBINE: dict[str, tuple[str, ...]] = {
     "weighted": (_PART, r"g_t = \sum_{r=0}^{n-1} \frac{b_r}{B} \, g_{t,r}"),
     "mean": (_PART, r"g_t = \frac{1}{n} \sum_{r=0}^{n-1} g_{t,r}"),
@@ -46,7 +46,7 @@ COMBINE: dict[str, tuple[str, ...]] = {
 
 
 def rules(run: Run, words: Words) -> Iterator[Block]:
-    """One card for each optimizer and set of options that changes its formulas."""
+    """Yield a card per optimizer and set of options that changes its formulas."""
     used: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for arm in ranks.training(run):
         optimizer = run.arms[arm].get("optimizer") or {}
@@ -63,8 +63,8 @@ def rules(run: Run, words: Words) -> Iterator[Block]:
 
 
 def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Formulas of ``{"name": "adam", "lr": …}`` with its options, and their source; nothing for a
-    rule that is not known here."""
+    """Return the formulas of ``{"name": "adam", "lr": …}`` with its options, and their source;
+    empty for an unknown rule."""
     try:
         known = rule_from({"lr": 1.0, **optimizer})
     except UserError:
@@ -73,7 +73,7 @@ def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 
 def _variant(run: Run, name: str, arms: list[str]) -> str:
-    """The rule's name, or that of the variant its options make of it."""
+    """Return the name of the rule, or of the variant that its options select."""
     if name == "sgd" and not any(run.arms[arm].get("batch_size", 1) for arm in arms):
         return "gd"
     uncorrected = run.arms[arms[0]]["optimizer"].get("bias_correction") is False
@@ -81,7 +81,7 @@ def _variant(run: Run, name: str, arms: list[str]) -> str:
 
 
 def combining(run: Run, words: Words) -> Iterator[Block]:
-    """How what several ranks find becomes one update."""
+    """Yield a card per way in which several ranks combine their results into one update."""
     ways = {arm: _way(run, arm) for arm in ranks.several(run)}
     for way, formulas in COMBINE.items():
         if arms := [arm for arm in ways if ways[arm] == way]:
@@ -90,7 +90,7 @@ def combining(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _way(run: Run, arm: str) -> str:
-    """The key of `COMBINE`."""
+    """Return the key of `COMBINE` that an arm uses."""
     s = ranks.aggregation(run, arm)
     if s.strategy in (ASYNCHRONOUS, "neighbour"):
         return "asynchronous" if s.strategy == ASYNCHRONOUS else s.strategy
@@ -103,7 +103,7 @@ def _way(run: Run, arm: str) -> str:
 
 
 def strategies(run: Run, words: Words) -> Iterator[Block]:
-    """One card for each strategy that trained or was measured."""
+    """Yield a card per strategy that trained or was measured."""
     names, several = ranks.strategies(run), ranks.several(run)
     if names:
         yield Formula(COST)
@@ -124,14 +124,14 @@ def kind(name: str) -> Any:
 
 
 def formulas(name: str) -> tuple[str, ...]:
-    """Messages m and bytes b of the busiest rank, time T of the critical path; of a native
-    collective those of the textbook's. Empty for a strategy that is not known here."""
+    """Return messages m and bytes b of the busiest rank and time T of the critical path; for a
+    native collective those of its textbook algorithm. Empty for an unknown strategy."""
     textbook = getattr(kind(name), "textbook", "")
     return getattr(kind(name), "formulas", ()) or (formulas(textbook) if textbook else ())
 
 
 def counts(name: str, n: int, words: Words) -> str:
-    """What its schedule sends among n ranks, in multiples of S."""
+    """Return what a strategy's schedule sends among n ranks as text, in multiples of S."""
     if name not in STRATEGIES:
         return words("strategy_counts.asynchronous", n=n) if name == ASYNCHRONOUS else ""
     schedule = STRATEGIES[name]().schedule(n)

@@ -1,4 +1,4 @@
-"""Activations that are computed again instead of kept: what that saves, and what it costs."""
+"""Activation recomputation: the memory it saves, and the time it costs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from dualml.words import Words, numbers
 
 @dataclass(frozen=True)
 class Row:
-    """An arm on a backend beside ``base``, the arm that keeps all and is like it in all else.
+    """An arm on a backend compared with ``base``, the otherwise equal arm that keeps all
+    activations.
 
     Attributes:
-        kept: bytes of activations of the rank that keeps most; None where nobody sees them.
-        share: of them in those of ``base``.
-        times: an update, as times one of ``base``.
-        judged: against ``base``, the worst of the seeds; None where it was not.
+        kept: bytes of activations on the rank that keeps most; None if not measured.
+        share: `kept` relative to that of ``base``.
+        times: seconds of an update relative to that of ``base``.
+        judged: the worst comparison with ``base`` over the seeds; None without one.
     """
 
     arm: str
@@ -42,7 +43,8 @@ class Row:
 
 
 def groups(run: Run) -> list[list[str]]:
-    """Arms that differ in what they compute again alone, the one that keeps all first."""
+    """Return groups of arms that differ only in recomputation, the one that keeps everything
+    first."""
     every = run.contrast.groups(ranks.training(run), vary=("recompute",))
     return [
         sorted(arms, key=lambda arm: run.settings[arm].recompute != "none")
@@ -52,7 +54,7 @@ def groups(run: Run) -> list[list[str]]:
 
 
 def rows(run: Run) -> list[Row]:
-    """Of every group that has a base."""
+    """Return the arms of every group that has a base."""
     return [
         _row(run, arm, backend, arms[0])
         for arms in groups(run)
@@ -77,7 +79,7 @@ def _row(run: Run, arm: str, backend: str, base: str) -> Row:
 
 
 def most(run: Run, arm: str, backend: str) -> int | None:
-    """Bytes of activations of the rank that keeps most, the most of all seeds."""
+    """Return the most bytes of activations on any rank and in any seed, None if not measured."""
     counts = [r.activations for t in run.select(arm, backend) for r in t.device_memory]
     return max((n for n in counts if n is not None), default=None)
 
@@ -98,7 +100,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(run: Run, words: Words, every: Sequence[Row]) -> Figure:
-    """Activations against the time of an update; a line from the arm that keeps all."""
+    """Return activations against the time of an update, connected from the arm that keeps
+    everything."""
     bases, backends = ({getattr(r, of): None for r in every} for of in ("base", "backend"))
     lines = list[Line]()
     for base, backend in ((base, backend) for backend in backends for base in bases):
@@ -120,7 +123,7 @@ def _figure(run: Run, words: Words, every: Sequence[Row]) -> Figure:
 
 
 def chosen(run: Run, arm: str) -> str:
-    """As the experiment file has it."""
+    """Return the recomputation setting as the experiment file states it."""
     setting = run.settings[arm].recompute
     return setting if isinstance(setting, str) else ", ".join(setting)
 
@@ -153,6 +156,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def about(run: Run) -> bool:
+    """Return whether any arm recomputes activations."""
     return any(run.settings[arm].recompute != "none" for arm in ranks.training(run))
 
 

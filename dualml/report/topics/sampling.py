@@ -1,5 +1,5 @@
-"""A partition or a sample: the same training on samples dealt by different rules; what an epoch
-misses, and whether the result is the same."""
+"""Partition or sample: the same training with different partition rules, what an epoch misses, and
+whether the result is the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-#: Rules that draw with replacement, or without asking the other ranks.
+#: Rules that sample with replacement, or independently of the other ranks.
 DRAWN = (RandomSampling.name, Bootstrap.name)
 TONES: Mapping[str, Tone] = {"equal": "near", "apart": "bad", "open": "muted", "few": "muted"}
 ENDS = ("mean", "low", "high")
@@ -31,7 +31,8 @@ ENDS = ("mean", "low", "high")
 
 @dataclass(frozen=True)
 class Contest:
-    """Arms of a group that differ in their partition alone; ``base`` is what they are held to."""
+    """Arms of a group that differ only in their partition; the others are compared with
+    ``base``."""
 
     group: str
     base: str
@@ -43,7 +44,7 @@ class Contest:
 
 
 def contests(run: Run) -> list[Contest]:
-    """Those in which at least one rule samples."""
+    """Return the groups of such arms in which at least one rule samples."""
     every = []
     for group, arms in run.groups().items():
         among = [arm for arm in dealt(run) if arm in arms]
@@ -55,13 +56,13 @@ def contests(run: Run) -> list[Contest]:
 
 
 def _base(run: Run, arms: Sequence[str]) -> str:
-    """A random partition; without one the first that is a partition at all."""
+    """Return the arm with a random partition, else the first whose rule does not sample."""
     plain = [a for a in arms if rule(run, a) == "random_partition"]
     return next(iter(plain or [a for a in arms if rule(run, a) not in DRAWN] or arms))
 
 
 def shown_here(run: Run) -> set[str]:
-    """Groups of several ranks whose curves are all in the figures of this topic."""
+    """Return the groups of multi-rank arms whose curves are all in the figures of this topic."""
     every, groups = contests(run), run.groups()
     arms = {arm for contest in every for arm in contest.arms}
     ran = {arm for arm in ranks.several(run) if run.select(arm)}
@@ -69,12 +70,14 @@ def shown_here(run: Run) -> set[str]:
 
 
 def again(deal: Deal) -> float | None:
-    """Samples of an epoch that were seen before in it, by whichever rank."""
+    """Return the number of samples that an epoch repeats, on any rank; mean over epochs and
+    seeds."""
     return numbers.mean([float(sum(s["sizes"]) - (s["samples"] - s["missed"])) for s in deal.all])
 
 
 def expected(deal: Deal) -> float | None:
-    """Samples that chance leaves out of an epoch, for rules that sample."""
+    """Return the expected number of samples that an epoch misses; None for rules that do not
+    sample."""
     if deal.settings.get("name") not in DRAWN:
         return None
     drawn, n = partition_from(deal.settings), deal.first["samples"]
@@ -84,7 +87,7 @@ def expected(deal: Deal) -> float | None:
 
 
 def gaps_of(run: Run, contest: Contest) -> dict[tuple[str, str], Gap]:
-    """Arm and backend → how it differs from the base there."""
+    """Return (arm, backend) → its difference in test accuracy from the base."""
     return {
         (arm, backend): g
         for arm, backend in ranks.ran(run, contest.others)
@@ -140,10 +143,10 @@ def _figures(run: Run, words: Words, contest: Contest, suffix: str) -> Iterator[
 
 
 def _curves(run: Run, words: Words, contest: Contest, name: str) -> Figure:
-    """Loss and test accuracy against updates, all arms and frameworks."""
+    """Return loss and test accuracy against updates, for all arms and frameworks."""
     panels = []
     for metric, factor in (("loss", 1.0), ("test_accuracy", 100.0)):
-        # What is known before the first update says nothing.
+        # Values before the first update are not informative.
         marks = drawn(run, contest.arms, metric, "updates", factor, after=0)
         label = words(f"axis.{metric}", unit=loss_unit(run))
         y = Axis(label, "auto" if metric == "loss" else "linear")
@@ -162,7 +165,7 @@ def _curves(run: Run, words: Words, contest: Contest, name: str) -> Figure:
 def _gaps(
     run: Run, words: Words, contest: Contest, gaps: Mapping[tuple[str, str], Gap], suffix: str
 ) -> Figure:
-    """Differences in test accuracy with their intervals, over the margin of equality."""
+    """Return the differences in test accuracy with their intervals, over the equivalence margin."""
     arms = list(dict.fromkeys(arm for arm, _ in gaps))
     shown = [b for b in run.backends if any(backend == b for _, backend in gaps)]
     band = Rule(-100 * MARGIN, to=100 * MARGIN, axis="x", owner=Owner(series="margin"))
@@ -206,7 +209,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _epochs(notes: Notes, run: Run, contest: Contest) -> None:
-    """What the epochs of each rule see, repeat and miss."""
+    """Add what the epochs of each rule cover, repeat and miss."""
     whole: list[str] = []
     for arm in contest.arms:
         deal = deal_of(run, arm)

@@ -1,5 +1,5 @@
-"""How much faster several ranks are than one, where every rank has cores of its own, and why not
-more."""
+"""Scaling: speed-up of several ranks over one if every rank has cores of its own, and its
+limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-#: Speed-up S and efficiency E of n ranks, and what is to be expected of them.
+#: Speed-up S and efficiency E of n ranks, and their predictions.
 FORMULAS = {
     STRONG: (
         r"S_n = \frac{T_1}{T_n} \quad E_n = \frac{S_n}{n}",
@@ -50,7 +50,8 @@ SOURCES = {
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Speed-up first, in a figure and a table; then where the time goes, times and throughput."""
+    """Yield the speed-up in a figure and a table first, then where the time goes, times and
+    throughput."""
     points = all_points(run)
     if not points:
         return
@@ -66,7 +67,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _cards(run: Run, words: Words) -> Iterator[Card]:
-    """The formulas of the kinds of scaling that this run has."""
+    """Yield the formulas of the kinds of scaling that this run has."""
     every = families.families(run)
     for kind, formulas in FORMULAS.items():
         arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
@@ -80,7 +81,7 @@ def _cards(run: Run, words: Words) -> Iterator[Card]:
 
 
 def _speedup_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
-    """Speed-up, efficiency and what was to be expected; a dash and why where nothing of it was
+    """Yield the table of speed-up, efficiency and predictions; a dash and the reason if not
     measured."""
     head = ("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent",
             "law:relative", "law_communicating:relative")  # fmt: skip
@@ -102,7 +103,7 @@ def _unknown(why: str) -> Cell:
 
 
 def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
-    """Times, throughput and the share of communication; nothing here is a speed-up."""
+    """Yield the table of times, throughput and the share of communication."""
     head = ("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count",
             "step:milliseconds", "epoch:seconds", "throughput:samples_per_s",
             "per_core:samples_per_s", "waiting:percent", "transferring:percent")  # fmt: skip
@@ -119,7 +120,7 @@ def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
 
 
 def _speedup_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
-    """A panel for each family: ideal line, Amdahl's curve, measured points with intervals."""
+    """Return a panel per family: ideal line, Amdahl's curve, measured points with intervals."""
     measured = [p for p in points if p.speedup]
     every = list(dict.fromkeys(p.family for p in measured))
     backends = [b for b in run.backends if any(p.backend == b for p in measured)]
@@ -147,7 +148,8 @@ def _speedup_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
 
 
 def _speedups(measured: Sequence[Point], backends: Sequence[str]) -> Iterator[Mark]:
-    """Backends side by side, so that the intervals of those that agree can be told apart."""
+    """Yield the marks of one family; backends are shifted so that their intervals do not
+    overlap."""
     most = max(p.n for p in measured)
     yield Line([1, most], [1, most], Owner(series="ideal"))
     for k, backend in enumerate(backends):
@@ -165,7 +167,7 @@ def _speedups(measured: Sequence[Point], backends: Sequence[str]) -> Iterator[Ma
 
 
 def _amdahl(here: Sequence[Point], backend: str) -> Iterator[Mark]:
-    """Amdahl's law with the mean of the measured updates of the parameters."""
+    """Yield the curve of Amdahl's law for the mean measured time of the parameter update."""
     serial = [p.parts["update"] for p in here if "update" in p.parts]
     if serial and here[0].family.kind == STRONG:
         mean, most = sum(serial) / len(serial), max(p.n for p in here)
@@ -175,7 +177,7 @@ def _amdahl(here: Sequence[Point], backend: str) -> Iterator[Mark]:
 
 
 def _parts_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
-    """Families down, backends across, a bar for each number of ranks."""
+    """Return families as rows, backends as columns, a bar per number of ranks."""
     every = list(dict.fromkeys(p.family for p in points))
     shown = [b for b in ranks.frameworks(run) if any(p.backend == b for p in points)]
     panels = []
@@ -194,7 +196,8 @@ def _parts_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
 
 
 def _bars(row: int, p: Point) -> Iterator[Mark]:
-    """Parts in milliseconds, then the whole as a number; of one rank no parts are recorded."""
+    """Yield the parts of an update in milliseconds, then the total as text; with one rank no parts
+    are recorded."""
     left, parts = 0.0, p.parts or {"whole": p.seconds}
     for k, (part, seconds) in enumerate(parts.items(), start=1):
         text = numbers.ms(p.seconds) if k == len(parts) else ""
@@ -219,7 +222,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
     unknown = dict.fromkeys(p.backend for p in points if p.why_not == UNKNOWN and p.n > 1)
     if unknown:
         notes.warn("unknown", backends=unknown)
-    # Beside ranks with cores of their own: those that have between them what one rank had.
+    # Families whose ranks share the cores that the single rank had.
     unpinned = families.families(run, pinned=False) if points else []
     shared = dict.fromkeys(a for f in unpinned for a in f.arms if run.select(a))
     if shared:
@@ -228,7 +231,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _speedup(notes: Notes, p: Point, kind: str) -> None:
-    """Faster, slower, or neither: an interval that holds 1 shows no difference."""
+    """Add whether ranks are faster or slower; an interval that contains 1 shows no difference."""
     if p.speedup is None:
         return
     if p.family.kind == WEAK:
@@ -240,8 +243,8 @@ def _speedup(notes: Notes, p: Point, kind: str) -> None:
 
 
 def _why(notes: Notes, p: Point) -> None:
-    """What makes an update longer than the n-th part of one rank's, and what Amdahl's law makes of
-    it."""
+    """Add why an update takes longer than the n-th part of the single rank's, and what Amdahl's law
+    predicts."""
     if "update" not in p.parts:
         return
     ideal = p.one.seconds / p.n
@@ -255,7 +258,7 @@ def _why(notes: Notes, p: Point) -> None:
 
 
 def _crowded(notes: Notes, words: Words, points: Sequence[Point]) -> None:
-    """Ranks that take turns: what a core gets done is all that can be told."""
+    """Add, for ranks that take turns on cores, the throughput per core."""
     groups: dict[tuple[str, str, str], dict[str, Point]] = {}
     for p in points:
         if p.n > 1 and p.why_not == OVERSUBSCRIBED and p.per_core:

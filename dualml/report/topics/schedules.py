@@ -1,4 +1,4 @@
-"""A strategy's schedule drawn: ranks as lines, steps as columns, every message as an arrow."""
+"""Schedules of strategies drawn: ranks as rows, steps as columns, every message as an arrow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from dualml.aggregation import Schedule, Transfer
 
 MOST = 8  # ranks that stay readable
-#: What the receiver does with a message.
+#: Operation of the receiver → colour of the message.
 THEN = {"add": "blue", "put": "vermilion"}
 COLUMN = {False: 60, True: 86}  # pixels of a step, wider where chunks are named
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Every schedule this run's strategies follow, alike ones once."""
+    """Yield every schedule that the run's strategies follow, equal ones once."""
     from dualml.aggregation import STRATEGIES
 
     alike: dict[Schedule, list[str]] = {}
@@ -35,7 +35,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _ranks(run: Run, name: str) -> int:
-    """The most ranks the run used the strategy with that can be drawn."""
+    """Return the largest number of ranks with which the strategy was used and that can be drawn."""
     used = {
         ranks.size(run, arm)
         for arm in run.arms
@@ -64,8 +64,8 @@ def _figure(schedule: Schedule, names: list[str], words: Words) -> Figure:
 
 
 def _message(step: int, message: Transfer, named: bool) -> Arrow:
-    """From the sender's line to the receiver's, across the column of the step; the name stands
-    left of the dot, where no arrow passes."""
+    """Return an arrow from the sender's row to the receiver's, across the column of the step. The
+    name stands left of the dot, where no arrow passes."""
     start = step - 0.5 + (0.2 + 0.05 * (len(message.name) - 1) if named else 0.12)
     name = message.name if named else ""
     owner = Owner(series=message.then)

@@ -1,4 +1,5 @@
-"""n workers against one, a split model against the whole one: verdicts, distances, sentences."""
+"""Several ranks compared with one, and split models with whole ones: verdicts, distances,
+sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Array, Run, Serial
 from dualml.words import Words, numbers
 
-#: By number of ranks.
+#: Strokes by number of ranks.
 STROKES = ("line", "fine-dashes", "fine-dots", "dash-dot")
 
 
@@ -29,10 +30,12 @@ class Against:
     split: bool
 
     def of(self, run: Run) -> list[Serial]:
+        """Return the comparisons of a run that belong to this topic."""
         own = "serial_split" if self.split else "serial"
         return [s for s in run.serial if kind(run, s) == own]
 
     def name(self, what: str) -> str:
+        """Return a name with the prefix ``split-`` for split models."""
         return f"split-{what}" if self.split else what
 
     # --- evidence ---------------------------------------------------------------------------------
@@ -63,7 +66,7 @@ class Against:
         yield from table(words, self.name("serial"), head, rows, "serial")
 
     def other_rules(self, run: Run, words: Words) -> Iterator[Table]:
-        """Arms that follow another rule on purpose, each once."""
+        """Yield the table of arms that follow another update rule on purpose, each once."""
         arms: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
         for s in self.of(run):
             if not s.verdict:
@@ -80,7 +83,7 @@ class Against:
         yield from table(words, self.name("other-rules"), head, rows, "other_rules")
 
     def figure(self, run: Run, words: Words, compared: Sequence[Serial]) -> Figure:
-        """The loss of n workers against that of one: distance and limit, a panel by backend."""
+        """Return the distance of the losses and its limit, a panel per backend."""
         settings = run.parity_settings
         margin, floor = float(settings.get("margin") or 1), float(settings.get("floor") or 0)
         distances = [float(v) for s in compared for v in s.curve["loss"] if v and v > 1e-10]
@@ -133,7 +136,7 @@ class Against:
 
 
 def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Words) -> Iterator[str]:
-    """Whether the test accuracies agree all the same: of each backend, the equivalence test."""
+    """Yield per backend whether the test accuracies are equivalent nevertheless."""
     for backend, evidence in by_backend.items():
         test = evidence.get("equivalence")
         if test:
@@ -152,7 +155,7 @@ def _distance(run: Run, s: Serial, lowest: float) -> Mark:
 
 
 def _limit(here: Sequence[Serial], margin: float, floor: float) -> Iterator[Mark]:
-    """The smallest limit of equality at each update, of the arms that made it."""
+    """Yield the smallest limit of equality at each update, over the arms that made it."""
     longest = max(here, key=lambda s: len(s.curve["step"]))
     x = _numbers(longest.curve["step"])
     envelopes = np.full((len(here), len(x)), np.inf)

@@ -1,4 +1,4 @@
-"""What ran: the experiment with its plan, the arms, their ranks, the environments."""
+"""Settings of the run: the experiment with its plan, the arms, their ranks, the environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.words import Words, numbers
 
 
 def experiment(run: Run, words: Words) -> Iterator[Block]:
-    """What was the same on all backends, with the hashes that prove it."""
+    """Yield what all backends had in common, with the hashes that prove it."""
     meta = run.meta
     data = meta.get("data") or {}
     source = str(data.get("source") or "")
@@ -47,14 +47,14 @@ def experiment(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _text(value: Any, comma: str, colon: str) -> str:
-    """Values of JSON as text; nested ones (dataset hashes by file) one after the other."""
+    """Return a JSON value as text; nested values (dataset hashes by file) one after the other."""
     if isinstance(value, Mapping):
         return comma.join(f"{k}{colon}{v}" for k, v in value.items())
     return numbers.NONE if value is None else str(value)
 
 
 def environment(run: Run, words: Words) -> Iterator[Block]:
-    """What was not the same on all backends."""
+    """Yield the environment of each backend."""
     known = {b: run.environment.get(b) or {} for b in run.backends} | {**run.environment}
     names = dict.fromkeys(key for values in known.values() for key in values)
     rows = [
@@ -66,7 +66,7 @@ def environment(run: Run, words: Words) -> Iterator[Block]:
 
 
 def arms(run: Run, words: Words) -> Iterator[Block]:
-    """The hyperparameters of every arm; where arms differ elsewhere, those with the same share a
+    """Yield the hyperparameters of every arm; in multi-rank runs arms with equal ones share a
     row."""
     samples = number(words, "samples", words("setting.train"), "count")
     head = ("`optimizer`", "lr:1", "batch_size:samples", "epochs:epochs", "updates:count", samples,
@@ -88,6 +88,7 @@ def arms(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _hyperparameters(run: Run, arm: str, words: Words) -> list[str | float | None]:
+    """Return the cells of an arm's hyperparameters."""
     settings = run.arms[arm]
     rule = dict(settings.get("optimizer") or {})
     updates = {numbers.quantity(t.updates) for t in run.select(arm)}
@@ -105,7 +106,7 @@ def _hyperparameters(run: Run, arm: str, words: Words) -> list[str | float | Non
 
 
 def _schedule(schedule: Mapping[str, Any]) -> str:
-    """The kind with the fields it uses."""
+    """Return the kind of a learning-rate schedule with the fields it uses."""
     kind = str(schedule.get("kind", "constant"))
     used = {"step": ("every", "gamma"), "cosine": ("total", "floor")}.get(kind, ())
     keys = [*used, *(["warmup"] if schedule.get("warmup") else [])]
@@ -114,7 +115,7 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
 
 
 def aggregation(run: Run, words: Words) -> Iterator[Block]:
-    """Arms with several ranks: how each combines, and what was measured alone."""
+    """Yield the aggregation settings of multi-rank arms, and the measurements of collectives."""
     several = {arm: run.settings[arm] for arm in ranks.several(run)}
     dealt = any(arm.partition for arm in several.values())
     pinned = any(arm.cores for arm in several.values())
@@ -146,6 +147,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _combined(s: Aggregation, words: Words) -> list[object]:
+    """Return the cells of the aggregation settings."""
     packed = {"none": numbers.NONE, "topk": f"topk {100 * s.fraction:g} %"}
     return [
         s.strategy,

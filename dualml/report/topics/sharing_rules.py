@@ -1,4 +1,4 @@
-"""The principle of sharing out and of computing again, and their code."""
+"""The principles of sharding (ZeRO) and recomputation, and their code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REDUCE = r"g_{t,r} = \sum_{s=0}^{N-1} ( \frac{b_s}{B} g_{t,s} )_r"
 _OWN = r"\theta_{t,r} = \theta_{t-1,r} + u_t ( g_{t,r} )"
 _SENT = r"q = 2 \, S \, \frac{N - 1}{N}"
 _THREE = r"q = 3 \, S \, \frac{N - 1}{N}"
-#: Stage of ZeRO, or other way → what a rank does with its part r, bytes M that it keeps, q that it
+#: Stage of ZeRO, or variant → update of a rank's shard r, bytes M that it keeps, bytes q that it
 #: sends.
 STAGES = {
     "zero1": (_REDUCE, _OWN, r"M = b \Psi + b \Psi + \frac{k b \Psi}{N}", _SENT),
@@ -25,7 +25,7 @@ STAGES = {
     "all_reduce": (r"q = 2 \, S \, \frac{N - 1}{N} + S \, \frac{N - 1}{N}",),
 }
 ZERO = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, sec. 5, 7"  # noqa: E501
-#: What is computed again → activations A that are kept of L blocks, seconds T of an update.
+#: Recomputation setting → activations A kept of L blocks, seconds T of an update.
 AGAIN = {
     "selective": (
         (r"A = \sum_{l=1}^{L} ( A_l - s_l )", r"T = F + F_s + B"),
@@ -36,7 +36,7 @@ AGAIN = {
         "Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, sec. 3",
     ),
 }
-#: Framework → the function that computes layers again.
+#: Framework → file and functions that recompute layers.
 STRETCHES = {
     "torch": ("dualml_torch/model/network.py", ("compute_again", "through")),
     "mindspore": ("dualml_ms/model/network.py", ("compute_again", "Block.__init__")),
@@ -44,7 +44,7 @@ STRETCHES = {
 
 
 def shared(run: Run, words: Words) -> Iterator[Block]:
-    """A card for each stage of ZeRO that an arm has, and for the way that sends more."""
+    """Yield a card per stage of ZeRO that an arm uses, and one for the all-reduce variant."""
     ways = {arm: _way(run, arm) for arm in ranks.training(run)}
     for way, formulas in STAGES.items():
         if arms := [arm for arm in ways if ways[arm] == way]:
@@ -53,13 +53,14 @@ def shared(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _way(run: Run, arm: str) -> str:
-    """The key of `STAGES`; of an arm that shares out nothing none."""
+    """Return the key of `STAGES` that an arm uses; of an arm that shards nothing a key that is not
+    there."""
     s = run.settings[arm]
     return f"zero{s.zero}" if s.zero_reduce == "reduce_scatter" else s.zero_reduce
 
 
 def again(run: Run, words: Words) -> Iterator[Block]:
-    """A card for each way to compute activations again."""
+    """Yield a card per kind of activation recomputation that an arm uses."""
     for setting, (formulas, source) in AGAIN.items():
         if arms := [arm for arm in ranks.training(run) if run.settings[arm].recompute == setting]:
             name, does = words(f"again.{setting}.name"), words(f"again.{setting}.does")

@@ -1,5 +1,5 @@
-"""Skewed parts: what each arm learned of every class, how far its ranks drifted apart; by skew, by
-how often the ranks average, and by what."""
+"""Skewed partitions: accuracy per class and divergence of the ranks, by the skew of the partition
+and by what and how often ranks average."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dualml.report.uneven import uneven, uneven_table
 from dualml.store.run import Array, Run
 from dualml.words import Words, numbers
 
-LEAST = 3  # arms for a rank correlation
+LEAST = 3  # arms needed for a rank correlation
 MOST_COLUMNS = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Skewed(Result):
-    """How unlike the parts of an arm are, and how far apart that leads its ranks."""
+    """Results of an arm with the skew of its partition and the divergence of its ranks."""
 
     @cached_property
     def rule(self) -> str:
@@ -41,51 +41,54 @@ class Skewed(Result):
 
     @cached_property
     def emd(self) -> float | None:
+        """Earth mover's distance of the labels, None if unknown."""
         return emd(self.run, self.arm)
 
     @cached_property
     def rows(self) -> Array:
-        """(update, divergence, drift) of every averaging, rank and seed."""
+        """(update, divergence, drift) of every averaging, rank and seed, shape (rows, 3)."""
         recorded = [rows for t in self.trials for rows in t.apart]
         return np.concatenate(recorded) if recorded else np.zeros((0, 3))
 
     @cached_property
     def common(self) -> Array:
-        """The rows at updates that all seeds made."""
+        """The rows up to the last update that all seeds made."""
         ends = [t.apart[0][-1, 0] for t in self.trials if t.apart]
         return self.rows[self.rows[:, 0] <= min(ends, default=0)]
 
     @property
     def divergence(self) -> float | None:
+        """Mean divergence of the ranks before averaging, None if unknown."""
         return mean(self.rows[:, 1])
 
     @property
     def drift(self) -> float | None:
+        """Mean drift of the ranks, None if unknown."""
         return mean(self.rows[:, 2])
 
     @cached_property
     def classes(self) -> list[float | None]:
-        """Test accuracy of each class, mean over the seeds; None where there is no sample of it."""
+        """Test accuracy of each class, mean over the seeds; None for a class without samples."""
         known = [t.class_accuracy for t in self.trials if t.class_accuracy]
         most = min(map(len, known), default=0)
         return [numbers.mean([c[k] for c in known]) for k in range(most)]
 
     @cached_property
     def worst(self) -> tuple[float | None, int]:
-        """The lowest accuracy of a class, and the class."""
+        """The lowest accuracy of a class (None if unknown), and the class."""
         return min(((v, k) for k, v in enumerate(self.classes) if v is not None),
                    default=(None, 0))  # fmt: skip
 
 
 def mean(column: Array) -> float | None:
-    """Of what is finite."""
+    """Return the mean of the finite values, None without any."""
     finite = column[np.isfinite(column)]
     return float(finite.mean()) if len(finite) else None
 
 
 def skewed(run: Run) -> list[str]:
-    """Arms with a partition, of groups in which ranks differ in labels or features by intention
-    and arms differ in their partition or let their ranks differ between averages; least first."""
+    """Return the partitioned arms of groups with a skewed partition whose arms differ in their
+    partition or let ranks diverge between averages; the least skewed first."""
     chosen: list[str] = []
     for arms in run.groups().values():
         here = [a for a in dealt(run) if a in arms]
@@ -97,12 +100,14 @@ def skewed(run: Run) -> list[str]:
 
 
 def emd(run: Run, arm: str) -> float | None:
-    """Of the labels, mean over ranks, epochs and seeds."""
+    """Return the earth mover's distance of the labels, mean over ranks, epochs and seeds; None if
+    unknown."""
     deal = deal_of(run, arm)
     return deal.skew()[0] if deal is not None else None
 
 
 def every(run: Run) -> list[Skewed]:
+    """Return the results of all skewed arms on every backend."""
     return [Skewed(run, *place) for place in ranks.ran(run, skewed(run))]
 
 
@@ -143,7 +148,7 @@ def _worst_cell(s: Skewed, words: Words) -> Cell | None:
 
 
 def _combined(run: Run, arm: str, words: Words) -> str:
-    """``gradients`` or ``parameters, every 16``, in one line."""
+    """Return what ranks combine, ``gradients`` or ``parameters, every 16``, on one line."""
     settings = ranks.aggregation(run, arm)
     of = words.either(f"of.{settings.of}", settings.of)
     if settings.of != "parameters":
@@ -153,7 +158,7 @@ def _combined(run: Run, arm: str, words: Words) -> str:
 
 
 def _classes(run: Run, words: Words, results: Sequence[Skewed]) -> Figure:
-    """A panel for each backend: arms down, classes across."""
+    """Return a panel per backend: arms as rows, classes as columns."""
     shown = [b for b in run.backends if any(s.classes for s in results if s.backend == b)]
     arms = list(dict.fromkeys(s.arm for s in results if s.classes))
     panels = []
@@ -178,16 +183,16 @@ def _classes(run: Run, words: Words, results: Sequence[Skewed]) -> Figure:
 
 
 def _apart(run: Run, words: Words, results: Sequence[Skewed]) -> Figure:
-    """Divergence and drift at every averaging: mean of the ranks, and the range over them."""
+    """Return divergence and drift at every averaging: mean and range over the ranks."""
     arms = list(dict.fromkeys(s.arm for s in results))
     shown = ["divergence"]
     if any(np.isfinite(s.common[:, 2]).any() for s in results):
-        shown.append("drift")  # known from the second averaging on
+        shown.append("drift")  # known only from the second averaging on
     panels = []
     for column, quantity in enumerate(shown, start=1):
         marks = [mark for s in results for mark in _band(s, column)]
         means = [float(v) for mark in marks if isinstance(mark, Line) for v in mark.y]
-        # A rank that stands still is next to the average: its band leads far down.
+        # A rank that stands still is close to the average, so its band reaches far down.
         low = min(means) / 2.5 if means else None
         y = Axis(words(f"axis.{quantity}"), "log", low=low)
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
@@ -231,12 +236,14 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def plainest(results: Sequence[Skewed]) -> Skewed | None:
-    """The arm whose parts are random, to which the others are held."""
+    """Return the arm with a random partition, with which the others are compared; None without
+    one."""
     return next((s for s in results if s.rule == "random_partition"), None)
 
 
 def _order(notes: Notes, here: Sequence[Skewed]) -> None:
-    """Arms that differ in their partition alone: the more skewed, the further apart, the worse?"""
+    """Add arms that differ only in their partition, ordered by skew: their divergence and
+    accuracy."""
     if len(here) < 2:
         return
     backend, words = here[0].backend, notes.words
@@ -270,7 +277,7 @@ def _correlation(notes: Notes, here: Sequence[Skewed]) -> None:
 
 
 def correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
-    """Spearman's rank correlation; None where there is little to rank."""
+    """Return Spearman's rank correlation; None with too few or constant values."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
     if len(pairs) < LEAST or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
         return None
@@ -291,8 +298,8 @@ def _worst(notes: Notes, known: Sequence[Skewed]) -> None:
 
 
 def _averages(notes: Notes, s: Skewed) -> None:
-    """Against the same arm that averages more often, the next one where there are several; and
-    gradients combined at every update against parameters averaged now and then."""
+    """Add the comparison with the otherwise equal arm that averages more often (the nearest of
+    several), and of gradients combined at every update with parameters averaged periodically."""
     oftener = [o for o in _others(s, "aggregation.every") if o.every < s.every]
     key = "every_end" if s.divergence is None else "every"
     pairs = [(key, max(oftener, key=lambda o: o.every))] if oftener else []
@@ -305,7 +312,7 @@ def _averages(notes: Notes, s: Skewed) -> None:
 
 
 def _others(s: Skewed, *vary: str) -> list[Skewed]:
-    """Arms that differ in this alone, on the same backend."""
+    """Return the arms that differ only in ``vary``, on the same backend."""
     alike = s.run.contrast.partners(s.arm, vary=vary)
     return [Skewed(s.run, arm, s.backend) for arm in skewed(s.run) if arm in alike]
 

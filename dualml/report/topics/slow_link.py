@@ -1,4 +1,4 @@
-"""A slow link: what it does to a split by layer and to one inside the layers."""
+"""A slow link: its effect on a model split by layer and on one split inside layers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(run: Run, pairs: Pairs, backends: Sequence[str], words: Words) -> Figure:
-    """Means over the ranks: without the slow rank, and below it with."""
+    """Return means over the ranks: without the slow rank, and below it with it."""
     names = [each.name for arm, base in pairs for each in (base, arm)]
     ticks = [(y + 0.25 * (y // 2), name) for y, name in enumerate(names)]
     last = ticks[-1][0]
@@ -69,7 +69,7 @@ def _figure(run: Run, pairs: Pairs, backends: Sequence[str], words: Words) -> Fi
 
 
 def findings(run: Run, words: Words) -> Notes:
-    """By layer against inside: by which factor, and what crosses."""
+    """Return the slowdown of each split with a slow rank, and the bytes that it sends."""
     notes, splits = Notes(words, "slow_link", "figure-slow-link"), Splits(run)
     for arm, base in splits.slowed():
         handicap = ranks.handicap_text(run, arm.name, words)

@@ -1,4 +1,4 @@
-"""How smooth each loss curve is."""
+"""Smoothness of the loss curves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ FEWEST = 3
 
 
 def roughness(trial: Trial) -> float | None:
-    """Standard deviation of the loss's change per update over the last half, over its mean there.
+    """Return the standard deviation of the loss's change per update over the last half of the
+    curve, divided by the mean loss there.
 
-    None with fewer than three changes: a deviation of two says nothing.
+    None with fewer than three changes, which are too few for a standard deviation.
     """
     curve = trial.curves.get("loss")
     if curve is None:
@@ -33,7 +34,7 @@ def roughness(trial: Trial) -> float | None:
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Arms down, backends across."""
+    """Yield a table with arms as rows and backends as columns."""
     rows = [
         [arm, *(numbers.scientific(mean(run, arm, b, roughness)) for b in run.backends)]
         for arm in run.main_arms()

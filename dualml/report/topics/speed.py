@@ -1,4 +1,4 @@
-"""Seconds of the frameworks against each other, on the same machine only."""
+"""Training time of the frameworks compared, on the same machine only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from dualml.words import Words, numbers
 
 
 def ratio(run: Run, arm: str, a: str, b: str) -> float | None:
-    """Median over seeds of train_s of ``b`` over that of ``a``."""
+    """Return the training time on ``b`` relative to ``a``, median over the seeds; None if
+    unknown."""
     seconds = {t.seed: t.train_s for t in run.select(arm, a)}
     pairs = [(seconds.get(t.seed), t.train_s) for t in run.select(arm, b)]
     ratios = [y / x for x, y in pairs if x and y]
@@ -25,7 +26,7 @@ def ratio(run: Run, arm: str, a: str, b: str) -> float | None:
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Seconds of training by arm and backend, mean over the seeds."""
+    """Yield the seconds of training by arm and backend, mean over the seeds."""
     shown = ranks.frameworks(run)
     rows = [[arm, *(mean(run, arm, b, "train_s") for b in shown)] for arm in run.main_arms()]
     if len(shown) > 1:
@@ -60,6 +61,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _outside(t: Trial) -> float | None:
+    """Return the seconds of a trial that were not training, None if unknown."""
     return None if t.wall_s is None or t.train_s is None else t.wall_s - t.train_s
 
 

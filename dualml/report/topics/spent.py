@@ -1,4 +1,4 @@
-"""What the seconds of a trial were spent on, besides training."""
+"""Breakdown of a trial's seconds, besides training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.words import Words, numbers
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Seconds by what they were spent on, of each arm and backend, mean over the seeds."""
+    """Yield the seconds by purpose, for each arm and backend, mean over the seeds."""
     rows = []
     for arm in run.arms:
         for backend in run.backends:
@@ -28,7 +28,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """The share of each backend's time that was training, and what took most of the rest."""
+    """Return the share of each backend's time that was training, and the largest other purpose."""
     notes = Notes(words, "spent", "table-spent")
     for backend in run.backends:
         known = [t.spent for t in run.trials if t.backend == backend and t.spent]

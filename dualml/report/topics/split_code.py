@@ -1,4 +1,5 @@
-"""Key code of split models: the neutral executor, a segment in each framework, the calls."""
+"""Key code of split models: the framework-neutral executor, a segment in each framework, RPC
+calls."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: Framework → its segments' file, and what of it computes.
+#: Framework → file of its segments, and the methods that compute.
 SEGMENTS = {
     "numpy": ("dualml/reference/split.py", ("forward", "backward", "loss_backward")),
     "torch": (
@@ -32,7 +33,7 @@ BUILDERS = {
 
 
 def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
-    """Key of a heading → what stands under it."""
+    """Yield the key of a heading, and the code below it."""
     splits = Splits(run)
     if not splits:
         return

@@ -1,4 +1,4 @@
-"""Split models drawn: their plans, the order of their passes, and one update of each in time."""
+"""Split models drawn: their plans, the order of their passes, and one update of each over time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: Figures of each kind; ranks that fit into a plan; micro-batches that show what a schedule does.
+#: Most figures of each kind; most ranks of a drawn plan, preferred number of micro-batches.
 PLANS, ORDERS, TIMELINES = 6, 5, 6
 RANKS, TELLING = 4, 4
-#: What makes a plan, whatever its order and its slow ranks.
+#: Keys that identify a plan, regardless of its schedule and its slow ranks.
 SAME = ("model", "mesh", "stages", "place", "styles", "trainers", "engine")
 
 
 def plans(run: Run, words: Words) -> Iterator[Block]:
-    """One for each that looks different."""
+    """Yield a drawing of each plan that looks different."""
     splits = Splits(run)
     looks: dict[object, SplitArm] = {}
     for arm in splits:
@@ -40,7 +40,8 @@ def plans(run: Run, words: Words) -> Iterator[Block]:
 
 
 def orders(run: Run, words: Words) -> Iterator[Block]:
-    """Schedules as ranks and ticks: of each the arm whose number of micro-batches shows it best."""
+    """Yield schedules as ranks and ticks, each for the arm with the most instructive number of
+    micro-batches."""
     best: dict[tuple[str, int], SplitArm] = {}
     for arm in Splits(run).pipelines:
         if arm.grid is not None:
@@ -53,7 +54,7 @@ def orders(run: Run, words: Words) -> Iterator[Block]:
 
 
 def timelines(run: Run, words: Words) -> Iterator[Block]:
-    """Ranks as lines, backends on one axis."""
+    """Yield measured timelines with ranks as rows, backends on one time axis."""
     splits = Splits(run)
     for arm in chosen(splits):
         every = {b: run.select(arm.name, b) for b in times.compared(splits)}
@@ -68,7 +69,8 @@ def timelines(run: Run, words: Words) -> Iterator[Block]:
 
 
 def chosen(splits: Splits) -> list[SplitArm]:
-    """Of the model with the most schedules one arm for each, then what else looks different."""
+    """Return one arm per schedule of the model with the most schedules, then arms whose timelines
+    look different."""
     recorded = [arm for arm in splits if any(t.timelines for t in splits.run.select(arm.name))]
     recorded = healthy(recorded) or recorded
     models: dict[str, dict[str, SplitArm]] = {}

@@ -1,4 +1,4 @@
-"""What was set for split arms, and the plans that follow."""
+"""Settings of split arms, and the plans that follow from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLANS = ("`arms`", "`model`", "stage_layers", "slices", "parameters:bytes_ranks"
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """An arm in each row: what its ranks share, and in which order they work; then the plans."""
+    """Yield a table with a row per arm: how it is split, and its schedule; then the plans."""
     splits = Splits(run)
     cells: dict[str, Callable[[SplitArm], str | int | None]] = {
         "`arm`": lambda arm: arm.name,
@@ -61,7 +61,8 @@ def _trainers(arm: SplitArm, words: Words) -> str | None:
 
 
 def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
-    """Model, stages, slices, parameters of the ranks, bytes over links and in collectives."""
+    """Return model, stages, slices, parameters of the ranks, bytes over links and in
+    collectives."""
     places = dict(enumerate(arm.plan.get("place") or ()))
     on = "splits.on_device" if arm.devices else "splits.on"
     places |= enumerate(arm.devices)

@@ -1,4 +1,4 @@
-"""Where the time of a split update goes: rank by rank beside the whole model."""
+"""Breakdown of a split update by rank, beside the whole model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dualml.report.topics.splits import bests
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-PIXELS, BETWEEN = 17.0, 0.45  # of a bar; between two arms, in bars
-SHARES = 6  # arms in a sentence
+PIXELS, BETWEEN = 17.0, 0.45  # height of a bar; gap between two arms, in bars
+SHARES = 6  # most arms in a sentence
 BESIDES = ("wait", "transfer", "rest")
 
 
@@ -27,7 +27,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     splits = Splits(run)
     yield from times.crowded(run, splits, words)
     for base, members in splits.families.items():
-        # the first arm of each way to split; others differ in numbers that have topics of their own
+        # the first arm of each way to split; others differ in settings that have their own topics
         first: dict[object, SplitArm] = {}
         for a in healthy(members):
             if run.select(a.name):
@@ -49,14 +49,15 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _starred(run: Run, arm: str, backend: str) -> Cell:
-    """The time of an update."""
+    """Return the cell of the seconds of an update, with a star if ranks took turns on cores."""
     step = times.step(run, arm, backend)
     cell = step.cell(numbers.ms) if step else Cell(numbers.NONE)
     return replace(cell, text=times.starred(cell.text, run, arm, backend))
 
 
 def _whole_table(splits: Splits, words: Words) -> Iterator[Table]:
-    """The whole arm before those that split it; two columns for a backend."""
+    """Yield a table with the whole-model arm before those that split it; two columns per
+    backend."""
     run = splits.run
     backends = [b for b in run.backends if any(run.select(arm.name, b) for arm in splits)]
     measured = [
@@ -80,7 +81,7 @@ def _whole_table(splits: Splits, words: Words) -> Iterator[Table]:
 
 
 def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: Words) -> Figure:
-    """A bar for the whole model, and one for each rank of what splits it."""
+    """Return a bar for the whole model, and one for each rank of the arms that split it."""
     run, backends = splits.run, times.compared(splits)
     sizes = {**({base: 1} if base else {}), **{arm.name: arm.size for arm in arms}}
     tops, top = {}, 0.0
@@ -120,7 +121,7 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: W
 def findings(run: Run, words: Words) -> Notes:
     notes, splits = Notes(words, "split_times"), Splits(run)
     for base, members in splits.families.items():
-        # what takes the ranks most of their time besides computing, of each way the first arm
+        # largest share of time besides computing, for the first arm of each way to split
         first: dict[object, SplitArm] = {}
         for arm in healthy(members):
             if run.select(arm.name):
@@ -137,6 +138,7 @@ def findings(run: Run, words: Words) -> Notes:
 
 
 def _besides(notes: Notes, backend: str, arms: Sequence[SplitArm]) -> str:
+    """Return the largest share of time besides computing for each arm, as text."""
     shares = []
     for arm in arms:
         parts = times.average(times.by_rank(arm.run, arm.name, backend))
@@ -148,7 +150,7 @@ def _besides(notes: Notes, backend: str, arms: Sequence[SplitArm]) -> str:
     return notes.part("backend", backend=backend, values=values) if shares else ""
 
 
-#: Without whole models to compare with, this is what there is to say.
+#: Leads if there are no whole models to compare with.
 TOPIC = Topic(
     "split_times", 605, evidence, findings, leads=lambda run: 0 if bests(Splits(run)) else 70
 )

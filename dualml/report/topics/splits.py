@@ -1,4 +1,4 @@
-"""Whole against split: of every model the fastest arm of each way to split it."""
+"""Whole against split models: the fastest arm of each way to split a model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-ROWS = 8  # of the table that answers
+ROWS = 8  # most rows of the table on the first screen
 
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest arm of a way to split a model. ``ratios``: backend → time of an update over that
-    of the whole model, ``base``."""
+    """The fastest arm of one way to split a model. ``ratios``: backend → seconds of an update
+    relative to the whole-model arm, ``base``."""
 
     base: str
     arm: SplitArm
@@ -33,7 +33,7 @@ class Best:
 
     @property
     def ratio(self) -> float:
-        """Geometric mean over the backends."""
+        """Geometric mean of the ratios over the backends."""
         return geometric_mean([s.mean for s in self.ratios.values()])
 
     def name(self, words: Words) -> str:
@@ -48,8 +48,8 @@ class Best:
 
 
 def bests(splits: Splits) -> list[Best]:
-    """By model in the experiment's order; of arms whose ranks had cores of their own, where there
-    are any."""
+    """Return the fastest arm per model and way to split it, in the experiment's order; arms whose
+    ranks had cores of their own are preferred."""
     run, backends = splits.run, times.compared(splits)
     fastest = []
     for base, members in splits.families.items():
@@ -75,7 +75,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(splits: Splits, fastest: Sequence[Best], words: Words) -> Figure:
-    """A panel for each backend; parts of an update as shares of the whole model's time."""
+    """Return a panel per backend: parts of an update as shares of the whole model's time."""
     run, backends = splits.run, times.compared(splits)
     x = Axis(words("axis.split_ratio"), low=0)
     y = Axis(names=[best.name(words) for best in fastest], grid=False)
@@ -96,7 +96,7 @@ def _figure(splits: Splits, fastest: Sequence[Best], words: Words) -> Figure:
 
 
 def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Table]:
-    """Of many rows only the fastest way of each model."""
+    """Yield the table of ratios; with many rows only the fastest way of each model."""
     caption, backends = "splits", times.compared(splits)
     if len(fastest) > ROWS:
         caption = "splits_fastest"
@@ -117,9 +117,9 @@ def _table(splits: Splits, fastest: Sequence[Best], words: Words) -> Iterator[Ta
 
 # --- sentences ------------------------------------------------------------------------------------
 
-#: What an arm is said to be, the first that holds, and what may differ in the plainer one. What is
-#: another thing for calls than for messages: the driver may be a rank more, and there is one order
-#: of the passes.
+#: Kind of split (the first that applies is reported) → settings in which the plainer arm may
+#: differ. RPC differs from messages in more of them: the driver may be an extra rank, and there is
+#: only one order of the passes.
 VARY = {
     "asynchronous": ("split.arrival",),
     "trainers": ("split.trainers", "split.schedule", "split.micro_batches", "world_size"),
@@ -145,7 +145,7 @@ def findings(run: Run, words: Words) -> Notes:
 
 
 def _faster(splits: Splits, backend: str, notes: Notes) -> str:
-    """How many arms beat the whole model, and which is the fastest."""
+    """Return how many arms beat the whole model, and which is the fastest."""
     ratios = {
         arm.name: ratio.mean
         for base, members in splits.families.items()
@@ -162,7 +162,7 @@ def _faster(splits: Splits, backend: str, notes: Notes) -> str:
 
 
 def _against(notes: Notes, key: str, splits: Splits, arm: SplitArm) -> None:
-    """An arm against the first that splits the same stages in a plainer way."""
+    """Add an arm compared with the first one that splits the same stages in a plainer way."""
     for other in splits.partners(arm, *VARY[key]):
         plainer = other.split.engine == "messages" and other.trainers in (1, arm.trainers)
         if other.stages == arm.stages and plainer:
@@ -172,7 +172,7 @@ def _against(notes: Notes, key: str, splits: Splits, arm: SplitArm) -> None:
 
 
 def _item(notes: Notes, key: str, arm: SplitArm, other: SplitArm, backend: str) -> str:
-    """Their times, and the losses where they are not equal by construction."""
+    """Return the seconds of two arms, and their losses if these are not equal by construction."""
     one, two = (times.step(arm.run, each.name, backend) for each in (arm, other))
     if one is None or two is None:
         return ""

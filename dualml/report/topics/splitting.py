@@ -1,4 +1,4 @@
-"""The principle of split models: what is cut, what crosses, in which order."""
+"""The principle of split models: where the model is cut, what is sent, and in which order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dualml.store.run import Run
 from dualml.words import Words
 
 _BUBBLE = r"\frac{p-1}{m+p-1}"
-#: In what a model is split: the formulas of a card.
+#: Way to split a model → the formulas of its card.
 WAYS: dict[str, tuple[str, ...]] = {
     "by_layer": (
         r"a_{s+1} = f_s ( a_s , \theta_s )",
@@ -31,7 +31,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "rpc": (),
     "devices": (),
 }
-#: Schedule → its share of idle ticks, and the most micro-batches a stage holds.
+#: Schedule → its share of idle ticks, and the most micro-batches that a stage holds.
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "naive": (r"\frac{p-1}{p}", r"1"),
     "gpipe": (_BUBBLE, r"m"),
@@ -61,7 +61,7 @@ SOURCES = {
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """A card for each way in which this run splits a model, then one for each schedule."""
+    """Yield a card per way in which this run splits a model, then one per schedule."""
     splits = Splits(run)
     for way, formulas in WAYS.items():
         used = [arm.name for arm in splits if way in arm.ways]

@@ -1,4 +1,5 @@
-"""Staleness: how many updates lie between the parameters of a gradient and its arrival."""
+"""Staleness: number of updates between the parameters that a gradient was computed with and its
+arrival."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             counted = [t.staleness for t in run.select(arm, backend) if t.staleness]
             mean = numbers.mean([c.get("mean") for c in counted])
             if handicap := ranks.slow(run, arm):
-                # Served asynchronously, the slow rank's gradients are the oldest.
+                # With asynchronous updates the slow rank's gradients are the stalest.
                 each = [(r, v) for c in counted for r, v in enumerate(c.get("ranks") or ())]
                 slow = numbers.mean([v for r, v in each if r == handicap.rank])
                 others = numbers.mean([v for r, v in each if r != handicap.rank])

@@ -1,4 +1,4 @@
-"""Groups of arms that vary one hyperparameter: the best learning rate, what the batch size does."""
+"""Hyperparameter sweeps: the best learning rate, and the effect of the batch size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
-#: What arms of a group differ in, of which this topic tells.
+#: Settings whose variation within a group this topic reports.
 ABOUT = ("optimizer", "schedule", "batch_size", "epochs", "updates", "chunk")
 
 
@@ -36,8 +36,8 @@ class Sweep:
 
 
 def sweeps(run: Run, group: str) -> list[Sweep]:
-    """The sweeps inside a group: arms of an optimizer that differ in batch size (perhaps also in
-    rate and epochs, which the sentences tell), or in the rate and nothing else."""
+    """Return the sweeps of a group: arms of one optimizer that differ in batch size (and possibly
+    in learning rate and epochs, which the sentences mention), or only in the learning rate."""
     rules: dict[str, list[str]] = {}
     for arm in run.groups()[group]:
         rules.setdefault(_rule(run, arm), []).append(arm)
@@ -57,7 +57,8 @@ def _rule(run: Run, arm: str) -> str:
 
 
 def setting(run: Run, arm: str, what: str) -> float | None:
-    """``lr``, ``batch_size`` (the full batch as the number of its samples) or ``epochs``."""
+    """Return ``lr``, ``batch_size`` (a full batch as its number of samples) or ``epochs`` of an
+    arm, None if unknown."""
     given = run.arms[arm]
     value = ((given.get("optimizer") or {}) if what == "lr" else given).get(what)
     if what == "batch_size":
@@ -66,7 +67,7 @@ def setting(run: Run, arm: str, what: str) -> float | None:
 
 
 def measured(run: Run, arm: str, backend: str, quantity: str) -> list[float]:
-    """``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of every trial that has it."""
+    """Return ``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of every trial that has it."""
     known = epoch_seconds if quantity == "epoch_seconds" else lambda _, t: getattr(t, quantity)
     return [float(v) for t in run.select(arm, backend) if numbers.known(v := known(run, t))]
 
@@ -79,7 +80,7 @@ def mean(run: Run, arm: str, backend: str, quantity: str) -> float | None:
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Of groups of one rank: what varies against what came of it, and the curves."""
+    """Yield, for groups of single-rank arms, results against the varied setting, and the curves."""
     for group, arms in run.groups().items():
         trained = any(t.curves for t in run.trials if t.arm in arms)
         if not trained or any(ranks.size(run, arm) > 1 for arm in arms):
@@ -87,7 +88,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         main = set(arms) >= set(run.main_arms())
         among = [*run.main_arms()[:1], *arms]
         if not main and not any(v.startswith(ABOUT) for v in run.contrast.varied(among)):
-            continue  # arms that learn alike, and differ in what that takes
+            continue  # arms that learn the same at different cost
         every = sweeps(run, group)
         for what in ("lr", "batch_size"):
             shown = [s for s in every if s.what == what]
@@ -98,7 +99,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(run: Run, words: Words, group: str, what: str, shown: Sequence[Sweep]) -> Figure:
-    """All optimizers of a group together."""
+    """Return the results of all optimizers of a group."""
     quantities = ("final_loss", "test_accuracy") + (("epoch_seconds",) if what != "lr" else ())
     x = Axis(words(f"axis.{what}") + words("axis.log"), "log")
     if what != "lr":
@@ -131,7 +132,7 @@ def _figure(run: Run, words: Words, group: str, what: str, shown: Sequence[Sweep
 
 
 def _marks(run: Run, sweep: Sweep, quantity: str) -> Iterator[Mark]:
-    """Means of the seeds, with bars from the least to the greatest."""
+    """Yield means over the seeds, with bars from minimum to maximum."""
     scale = 100.0 if quantity == "test_accuracy" else 1.0
     for backend in run.backends:
         values = {
@@ -169,7 +170,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _rate(notes: Notes, run: Run, s: Sweep) -> None:
-    """The rate with the lowest mean final loss, of each backend."""
+    """Add the learning rate with the lowest mean final loss, per backend."""
     chosen: dict[float, list[str]] = {}
     for backend in run.backends:
         losses = known({v: mean(run, arm, backend, "final_loss") for v, arm in s.arms.items()})
@@ -192,7 +193,7 @@ def _rate(notes: Notes, run: Run, s: Sweep) -> None:
 
 
 def _size(notes: Notes, run: Run, s: Sweep) -> None:
-    """The smallest batch against the largest, per backend."""
+    """Add the smallest batch compared with the largest, per backend."""
     ends = (min(s.arms), max(s.arms))
     for what, key in (("lr", "rates"), ("epochs", "passes")):
         values = [f"{v:g}" for a in s.arms.values() if (v := setting(run, a, what)) is not None]

@@ -1,4 +1,4 @@
-"""What a collective sends: counted here, by the closed form, and on the wire."""
+"""Traffic of collectives: counted by the ranks, by the closed form, and on the wire."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from dualml.store.run import Run
 from dualml.words import Words
 from dualml.words.numbers import nbytes
 
-EXTRA = 1.25  # times the closed form's bytes from which the surplus is told
+EXTRA = 1.25  # ratio to the closed form from which on extra bytes are reported
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Of the largest vector; a native collective makes its messages inside."""
+    """Yield the traffic of the largest vector; the messages of native collectives cannot be
+    counted."""
     inside = words("value.inside")
     rows = []
     for m, name in [(each, name) for each in measured(run) for name in each.strategies]:

@@ -1,4 +1,4 @@
-"""Training on several ranks: what an update costs by strategy, and where its time goes."""
+"""Training on several ranks: seconds of an update by strategy, and where its time goes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _groups(run: Run) -> Iterator[tuple[str, list[str]]]:
-    """Groups with ranks of which none is slow, and the arms in them that ran."""
+    """Yield groups with multi-rank arms and without stragglers, and the arms in them that ran."""
     whole = [a for a in ranks.training(run) if not ranks.split(run, a) and run.select(a)]
     for group, arms in run.groups().items():
         ran = [a for a in arms if a in whole]
@@ -46,15 +46,15 @@ def _groups(run: Run) -> Iterator[tuple[str, list[str]]]:
 
 
 def _curves(run: Run, words: Words, group: str, arms: Sequence[str]) -> Figure:
-    """A row for each number of ranks; the loss against updates and against seconds."""
+    """Return a row per number of ranks; the loss against updates and against seconds."""
     several = [a for a in arms if ranks.size(run, a) > 1]
     alone = [a for a in arms if a not in several]
-    if not alone:  # those that a group without one is held against
+    if not alone:  # the single-rank baselines, if the group has no single-rank arm
         singles = dict.fromkeys(single_of(a, run.contrast) for a in arms)
         alone = [a for a in singles if a is not None and run.select(a)]
     alike = run.contrast.groups(several, vary=("aggregation.strategy", "world_size"))
     names = {a: ranks.strategy(run, a) for a in several}
-    if len(alike) == 1 < len({*names.values()}):  # called by what alone differs
+    if len(alike) == 1 < len({*names.values()}):  # named by the setting that differs
         owners = {a: Owner(series=name) for a, name in names.items()}
         colors = keys.plain(keys.strategies(names.values()))
     else:
@@ -86,7 +86,7 @@ def _curves(run: Run, words: Words, group: str, arms: Sequence[str]) -> Figure:
 
 
 def _parts(run: Run, words: Words, arms: Sequence[str]) -> Figure:
-    """A bar for each arm, a panel for each backend: mean over the ranks."""
+    """Return a bar per arm and a panel per backend: mean over the ranks."""
 
     def share(arm: str, backend: str) -> str:
         part = ranks.share(run, arm, backend)
@@ -112,7 +112,8 @@ def _parts(run: Run, words: Words, arms: Sequence[str]) -> Figure:
 
 
 def by_strategy(run: Run, n: int) -> dict[str, str]:
-    """Strategy → arm: the most arms among n ranks that differ in an exact strategy alone."""
+    """Return strategy → arm for the largest set of arms with n ranks that differ only in their
+    (exact) strategy; empty with a single one."""
     exact = [
         a
         for a in ranks.several(run)
@@ -131,7 +132,7 @@ def _sizes(run: Run) -> list[int]:
 
 
 def _by_strategy(run: Run, words: Words) -> Iterator[Table]:
-    """Of the most arms that differ in the strategy alone: time of an update and share."""
+    """Yield the table of the largest such set: seconds of an update and share of communication."""
     most = max((by_strategy(run, n) for n in _sizes(run)), key=len, default={})
     timed = ranks.frameworks(run)
     steps = {(a, b): ranks.mean_step(run, a, b) for a in most.values() for b in timed}
@@ -153,13 +154,14 @@ def _by_strategy(run: Run, words: Words) -> Iterator[Table]:
 
 
 def _table(run: Run, words: Words) -> Iterator[Table]:
-    """An arm and backend in each row: time of an update, what it learned, against one worker."""
+    """Yield a table with a row per arm and backend: seconds of an update, results, and the
+    comparison with one rank."""
     judged: dict[tuple[str, str], Serial] = {}
     for s in run.serial:
         known = judged.get((s.arm, s.backend))
         if known is None or known.verdict == "equal":
-            judged[s.arm, s.backend] = s  # of several seeds the worst
-    # The table of slowdowns has the arms beside a slow one, others those of split models.
+            judged[s.arm, s.backend] = s  # the worst over the seeds
+    # Groups with a straggler and split models have tables of their own.
     slow = {run.settings[a].group for a in run.arms if ranks.slow(run, a)}
     arms = [
         a for a in ranks.training(run)
@@ -208,7 +210,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _strategies(notes: Notes, run: Run, words: Words, n: int) -> None:
-    """Arms that differ in their strategy alone: the fastest and slowest, and their shares."""
+    """Add the fastest and slowest of the arms that differ only in their strategy, and their shares
+    of communication."""
     arms, shares = by_strategy(run, n), []
     fast: dict[str, list[str]] = {}
     slow: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Every trial at its end, and those that did not succeed with the reason."""
+"""The results of every trial, and the reasons of those that did not succeed."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """How many succeeded, and what a scaled loss has cost."""
+    """Return how many trials succeeded, and the updates that loss scaling skipped."""
     return [_succeeded(run, words), *_skipped(run, words)]
 
 
 def _skipped(run: Run, words: Words) -> Sequence[Item]:
-    """Updates that a scaled loss left out, on each backend, with the last trial's scale."""
+    """Return the updates that loss scaling skipped on each backend, with the last trial's scale."""
     notes = Notes(words, "trials", "table-trials")
     counted = dict[tuple[str, str], list[LossScale]]()
     for t in run.trials:
@@ -63,7 +63,7 @@ def _skipped(run: Run, words: Words) -> Sequence[Item]:
     for (arm, backend), scales in counted.items():
         skipped = sum(s.skipped for s in scales)
         if not skipped and scales[-1].last == 1:
-            continue  # an engine that would have, and scales nothing
+            continue  # an engine with loss scaling that did not scale
         notes.say("skipped", skipped, n=skipped, arm=arm, backend=backend,
                   scale=numbers.quantity(scales[-1].last))  # fmt: skip
     return notes

@@ -1,4 +1,4 @@
-"""What the ranks used of their machines as they ran."""
+"""Resource usage of the ranks during training."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dualml.store.run import Run, Trial
 from dualml.store.usage import Usage
 from dualml.words import Words, numbers
 
-#: Cores that others keep busy, from which on times are no longer those of a quiet machine.
+#: Number of cores busy with other processes from which on the machine counts as shared.
 OTHERS = 0.25
-#: A summary covers at least so many seconds, or says nothing of what happened beside it.
+#: Seconds that a summary must cover to show the load by other processes.
 LONG_S = 2.0
 
 
 @dataclass(frozen=True)
 class Used:
-    """Of an arm on a backend: every rank of its longest trial."""
+    """Resource usage of an arm on a backend: every rank of its longest trial."""
 
     arm: str
     backend: str
@@ -29,7 +29,8 @@ class Used:
     ranks: tuple[Usage, ...]
 
     def cell(self, value: Callable[[Usage], float | None], show: Callable[[float], str]) -> str:
-        """The least and the most of all ranks, where they are shown differently."""
+        """Return the minimum and the maximum over the ranks as text, one value if they look the
+        same."""
         known = [v for rank in self.ranks if (v := value(rank)) is not None]
         if not known:
             return numbers.NONE
@@ -38,13 +39,14 @@ class Used:
 
     @property
     def waiting(self) -> float | None:
-        """Share of an update that the rank that waits most waits for the others."""
+        """Share of an update that the rank that waits most spends waiting, None if unknown."""
         shares = [r["wait_s"] / r["step_s"] for r in self.trial.ranks if r.get("step_s")]
         return max(shares, default=None)
 
     @property
     def others(self) -> float | None:
-        """Cores that somebody else kept busy, on the machine where that was most."""
+        """Number of cores that other processes kept busy, on the machine where that was most; None
+        if unknown."""
         hosts = {rank.host for rank in self.ranks if rank.busy is not None}
         found = []
         for host in hosts:
@@ -56,6 +58,7 @@ class Used:
 
 
 def used(run: Run) -> list[Used]:
+    """Return the usage of every arm and backend that recorded it."""
     rows = []
     for arm in run.arms:
         for backend in run.backends:
@@ -72,7 +75,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     cells: list[list[str]] = []
     for key, unit, value, show in QUANTITIES:
         column = [row.cell(value, show) for row in rows]
-        if any(cell != numbers.NONE for cell in column):  # a machine need not tell all
+        if any(cell != numbers.NONE for cell in column):  # not every machine reports every quantity
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
     for key, unit in (("waiting", "percent"), ("others", "cores")):
@@ -130,7 +133,7 @@ QUANTITIES: tuple[tuple[str, str, Callable[[Usage], float | None], Callable[[flo
 
 
 def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Whether the machine was shared, and what looking has cost."""
+    """Return whether the machine was shared, and the overhead of sampling."""
     notes, rows = Notes(words, "usage", "table-usage"), used(run)
     shared = [row for row in rows if (row.others or 0.0) > OTHERS]
     if shared:

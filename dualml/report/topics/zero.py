@@ -1,4 +1,4 @@
-"""What ranks hold that share out state, gradients and weights: counted, against the closed form."""
+"""ZeRO: memory of ranks that shard state, gradients and weights, compared with the closed form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSED = "closed"
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """The arms with most ranks answer; all arms follow."""
+    """Yield figure and table of the arms with the most ranks, then of all arms."""
     rows = shown(run)
     most = [r for r in rows if r.n == rows[-1].n]
     for name, each in (("zero", most), ("zero_all", rows)):
@@ -31,12 +31,12 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def shown(run: Run) -> list[Sharing]:
-    """Without those that hold what others hold, and only send more."""
+    """Return the sharding arms without those that use an all-reduce: same memory, more traffic."""
     return [r for r in sharings(run) if not r.wasteful]
 
 
 def _table(words: Words, name: str, rows: Sequence[Sharing]) -> Iterator[Block]:
-    """An arm has one row of all backends that count the same."""
+    """Yield a table with a row per arm; backends with equal counts share a row."""
     parts = [number(words, part, words(f"device_memory.{part}"), "memory") for part in PARTS]
     head: list[str | Column] = ["method", "backend", "ranks:count", "shared_out"]
     head += [*parts[: len(KNOWN)], "together:memory", parts[-1], "verdict"]
@@ -60,8 +60,8 @@ def _row(same: Sequence[Sharing], words: Words) -> Row:
 
 
 def _figure(run: Run, words: Words, rows: Sequence[Sharing], suffix: str) -> Figure:
-    """A bar for each arm, of the rank that holds most of each part, with a mark where the closed
-    form is; a panel for each backend."""
+    """Return a bar per arm, for the rank that holds most of each component, with a mark at the
+    closed form; a panel per backend."""
     backends = [b for b in run.backends if any(r.backend == b and r.together for r in rows)]
     panels = []
     for backend in backends:
@@ -116,7 +116,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _besides(notes: Notes, rows: Sequence[Sharing]) -> None:
-    """What those that share out everything have whole for a moment, engines beside dualml's own."""
+    """Add the transient buffers of arms that shard everything, engines compared with dualml."""
     known = {n: [r for r in rows if r.n == n and r.most("buckets") is not None]
              for n in dict.fromkeys(r.n for r in rows)}  # fmt: skip
     for n, each in known.items():

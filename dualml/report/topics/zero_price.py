@@ -1,4 +1,4 @@
-"""What sharing out costs: bytes sent in an update, by the closed form and on the wire, and time."""
+"""Costs of sharding: bytes sent in an update, by the closed form and on the wire, and time."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ LOOKS = {"wire": "steel", "wire_more": "brick"}
 
 
 def rows_of(run: Run) -> list[Sharing]:
-    """Those with several ranks that ran."""
+    """Return the multi-rank arms that ran."""
     return [r for r in sharings(run) if r.n > 1 and r.way.trials]
 
 
 def replicas(r: Sharing, rows: Sequence[Sharing]) -> Sharing | None:
-    """As many ranks of dualml's own that share out nothing, in the same precision."""
+    """Return dualml's own arm with as many ranks that shards nothing, in the same precision; None
+    without one."""
     same = r.n, r.backend, r.precision
     plain = (x for x in rows if x.own and not x.shared)
     return next((x for x in plain if (x.n, x.backend, x.precision) == same), None)
 
 
 def against(r: Sharing, other: Sharing | None) -> Spread | None:
-    """How many times as long as another's an update takes."""
+    """Return the seconds of an update relative to another arm's, None if unknown."""
     if other is None:
         return None
     return ratio(*(Result(x.way.run, x.arm, x.backend).steps for x in (r, other)))
@@ -59,7 +60,8 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
 
 
 def _figure(run: Run, words: Words, rows: Sequence[Sharing]) -> Figure:
-    """A bar for what was sent, a mark for the closed form; the wrong way in another colour."""
+    """Return a bar for the bytes sent and a mark for the closed form; all-reduce variants in
+    another colour."""
     backends = [b for b in run.backends if any(r.backend == b and r.way.sent for r in rows)]
     panels = []
     for backend in backends:
@@ -116,7 +118,7 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
 
 
 def _wrong(notes: Notes, r: Sharing, rows: Sequence[Sharing]) -> str:
-    """The way that moves more, against the same by reduce-scatter."""
+    """Return the all-reduce variant compared with the same arm by reduce-scatter, as text."""
     other = by_reduce_scatter(r, rows)
     times = against(r, other)
     if not (
@@ -129,7 +131,7 @@ def _wrong(notes: Notes, r: Sharing, rows: Sequence[Sharing]) -> str:
 
 
 def by_reduce_scatter(r: Sharing, rows: Sequence[Sharing]) -> Sharing | None:
-    """The arm that differs in how gradients come together alone."""
+    """Return the arm that differs only in how gradients are reduced, None without one."""
     name = r.way.run.contrast.partner(r.arm, vary=("zero_reduce",))
     return next((x for x in rows if (x.arm, x.backend) == (name, r.backend)), None)
 
