@@ -1,7 +1,7 @@
-"""Files of arrays, whose headers say how large they are before anything is unpacked.
+"""Read array files whose headers state their size before anything is unpacked.
 
-All raise `UserError`: for a file that is missing or damaged, and for one that would take more
-memory than its size gives reason to expect.
+All readers raise `UserError` for a file that is missing or damaged, and for one that would take
+more memory than its size justifies.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from dualml.files import check_regular, open_to_read, readable
 from dualml.machine import usable_memory
 
 Arrays = dict[str, NDArray[Any]]
-#: Of an array of NumPy 1.
+#: Dimensions of an array, at most: the limit of NumPy 1.
 MOST_DIMENSIONS = 32
-#: Bytes that any packed file may unpack to.
+#: Bytes that any packed file may unpack to, however small it is.
 SMALL = 256 * 2**20
-#: Beyond, how many times its size a packed file may unpack to: indices in order, which pack well,
-#: come to eight times. Packed zeros come to a thousand times.
+#: Above `SMALL`, how many times its size a packed file may unpack to: sorted indices, which pack
+#: well, reach a factor of eight, packed zeros a factor of a thousand.
 RATIO = 32
 
 
 def check_unpacked(nbytes: int, packed: int) -> None:
-    """Raises `ValueError` where ``packed`` bytes claim to be so many."""
+    """Raise `ValueError` if ``packed`` bytes claim to unpack to implausibly many ``nbytes``."""
     most = max(SMALL, RATIO * packed)
     if nbytes > most:
         raise ValueError(f"its {packed:,} bytes unpack to {nbytes:,}; at most {most:,} are read")
 
 
 def check_memory(nbytes: int, what: str) -> None:
-    """Raises `UserError` for more than half of the memory that this process may use."""
+    """Raise `UserError` if ``nbytes`` exceed half of the memory that this process may use."""
     if nbytes > (most := usable_memory() // 2):
         raise UserError(
             f"{what}: {nbytes:,} bytes, more than half of this machine's memory ({most:,})"
@@ -48,7 +48,7 @@ def check_memory(nbytes: int, what: str) -> None:
 
 
 def read_npz(path: Path, what: str = "not readable") -> Arrays:
-    """The arrays of a NumPy archive by name."""
+    """Read the arrays of a NumPy archive, by name."""
     with readable(f"{path}: {what}"), open_to_read(path) as file, zipfile.ZipFile(file) as archive:
         file.seek(0)
         if file.read(2) != b"PK":
@@ -62,12 +62,12 @@ def read_npz(path: Path, what: str = "not readable") -> Arrays:
 
 
 def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array of an archive."""
+    """Read one array of an open NumPy archive."""
     return _array(lambda: archive.open(member), member.file_size, member.filename)
 
 
 def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
-    """The array of an ``.npy`` file."""
+    """Read the array of an ``.npy`` file."""
     with readable(f"{path}: {what}"):
         size = path.stat().st_size
         check_memory(size, str(path))
@@ -75,13 +75,13 @@ def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
 
 
 def _array(opened: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any]:
-    """An array, if its header says what the file holds; NumPy would believe the header."""
+    """Read an array after checking its header against the file size, which NumPy does not do."""
     with opened() as file:
         first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]
         read: Any = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
         shape, _, dtype = read(file)
         nbytes, there = math.prod(shape) * dtype.itemsize, size - file.tell()
-    # What holds objects is refused below: it would have to run code.
+    # Arrays of objects are refused below: unpickling them would run code.
     if not dtype.hasobject and (nbytes != there or min(shape, default=0) < 0):
         raise ValueError(f"{name} of {nbytes:,} bytes by its header has {there:,}")
     with opened() as file:
@@ -90,7 +90,7 @@ def _array(opened: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any
 
 
 def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
-    """The tensors of a safetensors file by name; the file must be as long as its header says."""
+    """Read the tensors of a safetensors file, by name; its size must match its header."""
     from safetensors.numpy import load_file
 
     with readable(f"{path}: {what}"):

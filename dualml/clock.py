@@ -1,20 +1,20 @@
-"""Stopwatches for work that a device may do later than it is asked for."""
+"""Stopwatches for work that a device executes asynchronously."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: Names of clocks in records: the machine's monotonic clock, read when the device has nothing left
-#: to do; and marks in the device's own queue, which tell when it came to them.
+#: Names of clocks in records: the host's monotonic clock, read after synchronizing the device, and
+#: events in the device's own queue.
 WALL, EVENTS = "wall", "events"
 
 
 def start_wall(synchronize: Callable[[], None]) -> Callable[[], float]:
-    """Start the machine's monotonic clock; return what stops it and tells the seconds.
+    """Start the host's monotonic clock; return a function that stops it and returns the seconds.
 
     Args:
-        synchronize: waits for the device, before the first reading and before the last.
+        synchronize: waits for the device; called before the first and the last reading.
     """
     synchronize()
     begin = time.perf_counter()

@@ -1,8 +1,8 @@
-"""What a table of true against predicted classes says: precision, recall, F1.
+"""Compute precision, recall and F1 from a confusion matrix.
 
-As scikit-learn counts them: 0 where nothing was predicted, or nothing is there to be found; the
-macro mean is over the classes that occur, in truth or in predictions; the weighted mean counts a
-class as often as it has samples, so that weighted recall is accuracy.
+The conventions are those of scikit-learn: a measure is 0 where its denominator is 0; the macro
+average is over the classes that occur in labels or predictions; the weighted average weights each
+class by its support, so that weighted recall equals accuracy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Table = NDArray[np.int64] | Sequence[Sequence[int]]
 
 
 class Measures(NamedTuple):
-    """Of each class, float64 (C,), but for ``support``, its number of samples."""
+    """Precision, recall and F1 per class, float64 (C,), and samples per class, int64 (C,)."""
 
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
@@ -26,7 +26,8 @@ class Measures(NamedTuple):
 
 
 def measures(confusion: Table) -> Measures:
-    """
+    """Compute precision, recall, F1 and support of each class.
+
     Args:
         confusion: (C, C), the samples of each class (rows) by the class that was predicted.
     """
@@ -37,7 +38,7 @@ def measures(confusion: Table) -> Measures:
 
 
 def macro(confusion: Table) -> tuple[float, float, float]:
-    """Precision, recall and F1 as means over the classes that occur."""
+    """Return precision, recall and F1 averaged over the classes that occur."""
     table = np.asarray(confusion, np.int64)
     there = (table.sum(axis=0) + table.sum(axis=1)) > 0
     if not there.any():
@@ -47,7 +48,7 @@ def macro(confusion: Table) -> tuple[float, float, float]:
 
 
 def weighted(confusion: Table) -> tuple[float, float, float]:
-    """Average precision, recall and F1 over the classes, each weighted by its samples."""
+    """Return precision, recall and F1 averaged over the classes, weighted by support."""
     precision, recall, f1, support = measures(confusion)
     if not support.any():
         return 0.0, 0.0, 0.0
@@ -56,16 +57,16 @@ def weighted(confusion: Table) -> tuple[float, float, float]:
 
 
 def classification_report(confusion: Table, names: Sequence[str]) -> dict[str, Any]:
-    """Describe a confusion as scikit-learn's ``classification_report`` does, as JSON.
+    """Summarize a confusion matrix like scikit-learn's ``classification_report``, as JSON.
 
     Args:
         confusion: (C, C), the samples of each class (rows) by the class that was predicted.
-        names: of the C classes.
+        names: names of the C classes.
 
     Returns:
-        ``classes``: of each class ``name``, ``precision``, ``recall``, ``f1`` and ``support`` in
-        samples; ``accuracy``; ``macro`` and ``weighted``: the means of precision, recall and F1;
-        ``support``: samples of all classes. Measures are fractions.
+        ``classes``: per class ``name``, ``precision``, ``recall``, ``f1`` and ``support`` in
+        samples; ``accuracy``; ``macro`` and ``weighted``: averages of precision, recall and F1;
+        ``support``: samples of all classes. All measures are fractions.
     """
     keys = ("precision", "recall", "f1")
     per_class, table = measures(confusion), np.asarray(confusion, np.int64)
@@ -81,4 +82,5 @@ def classification_report(confusion: Table, names: Sequence[str]) -> dict[str, A
 
 
 def _share(part: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Divide element by element, with 0 where the denominator is 0."""
     return np.divide(part, of, out=np.zeros(len(part)), where=of > 0)

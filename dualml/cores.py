@@ -1,7 +1,8 @@
-"""Which of this machine's cores a trial computes on, and with how many threads, beside other work.
+"""Choose the cores and threads of a trial when other processes use this machine too.
 
-Threads that wait for one another are as slow as the slowest, and ranks as well. Measured for both
-frameworks, quiet and beside busy processes: see "beside busy processes" in docs/benchmarks.md.
+Threads that wait for one another are as slow as the slowest of them, and so are ranks. The rules
+follow measurements of both frameworks, on an idle machine and beside busy processes: see "beside
+busy processes" in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -12,24 +13,25 @@ from collections.abc import Sequence
 
 from dualml import machine
 
-#: Seconds that are looked at, at least: the kernel counts in hundredths.
+#: Minimum seconds to observe: the kernel counts in hundredths of a second.
 LEAST_S = 0.25
-#: A machine is quiet while others take less than so much of one core.
+#: A machine counts as idle while other processes use less than this fraction of one core.
 QUIET = 0.5
-#: What says where threads run; what the user says counts.
+#: Variables that place threads; if the user sets one of them, it wins.
 PLACED = ("GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
 
 
 class Watch:
-    """What other processes take of the usable cores, from this moment on."""
+    """Monitor of the CPU time that other processes take, starting when it is constructed."""
 
     def __init__(self) -> None:
         self.start = now()
 
     def busy(self) -> list[float]:
-        """Of each usable core, the share that others kept busy; waits until `LEAST_S` are over.
+        """Return, per usable core, the fraction of time that other processes kept it busy.
 
-        Where this process computed is not known: what it did is taken off all cores alike.
+        Waits until `LEAST_S` have passed. Which core this process used is unknown, so its own CPU
+        time is subtracted from all cores in proportion.
         """
         time.sleep(max(0.0, self.start[0] + LEAST_S - time.monotonic()))
         wall, own, *cores = (b - a for a, b in zip(self.start, now(), strict=True))
@@ -38,8 +40,8 @@ class Watch:
 
 
 def now() -> list[float]:
-    """Seconds: of the wall clock, that this process and its children computed, and that each of the
-    usable cores was busy."""
+    """Return seconds: wall clock, CPU time of this process and its children, busy time per
+    usable core."""
     import psutil
 
     cores = psutil.cpu_times(percpu=True)
@@ -49,9 +51,12 @@ def now() -> list[float]:
 
 
 def threads_beside(busy: Sequence[float]) -> int:
-    """Threads to compute with: ``OMP_NUM_THREADS`` if set, else one for each physical core that
-    others leave, at least one. Beside one busy process on two cores two threads took four times as
-    long as one."""
+    """Return the number of compute threads that the load of other processes leaves room for.
+
+    ``OMP_NUM_THREADS`` wins if set; otherwise one thread per physical core that others leave idle,
+    and at least one. Beside one busy process on two cores, two threads took four times as long as
+    one.
+    """
     most = machine.default_threads()
     if most == 1 or os.environ.get("OMP_NUM_THREADS") == str(most):
         return most
@@ -60,16 +65,17 @@ def threads_beside(busy: Sequence[float]) -> int:
 
 
 def of_one_rank(threads: int, busy: Sequence[float], crowded: bool) -> dict[str, str]:
-    """Environment variables that keep GNU's OpenMP, and what its first thread starts, on cores of
-    their own.
+    """Return environment variables that bind the OpenMP threads of a single rank to cores.
 
-    A rank that takes all cores has one for each thread: with fewer, two programs could choose the
-    same ones.
+    Threads are bound only if a rank uses every usable core: with fewer threads, two programs might
+    choose the same cores.
 
     Args:
-        crowded: the framework has more threads than it computes with. Given a core each, all but
-            OpenMP's would share the first one; but beside other work it is faster to stay
-            together, on the idlest cores.
+        threads: compute threads of the rank.
+        busy: load of each usable core by other processes, as a fraction.
+        crowded: the framework starts more threads than it computes with. If each OpenMP thread were
+            bound to a core, all others would share the first core. On a loaded machine it is still
+            faster to keep them together on the idlest cores.
     """
     cores = machine.USABLE
     if any(name in os.environ for name in PLACED) or len(busy) != len(cores):
@@ -82,11 +88,11 @@ def of_one_rank(threads: int, busy: Sequence[float], crowded: bool) -> dict[str,
 
 
 def of_each_rank(ranks: int, threads: int, busy: Sequence[float], crowded: bool) -> int:
-    """How many cores of its own each of several ranks is held on; 0: wherever the system puts it.
+    """Return the number of cores to pin each of several ranks to; 0 leaves placement to the system.
 
-    Held ranks exchange data faster. Beside other work they would wait for the core that somebody
-    else has taken; those of a crowded framework (`of_one_rank`) are still faster, and held where
-    they want the whole machine in any case.
+    Pinned ranks exchange data faster. On a loaded machine they would wait for a core that another
+    process has taken. Ranks of a framework that oversubscribes its cores (see `affinity_env`) are
+    still faster when pinned, and are pinned if together they use the whole machine.
     """
     whole = ranks * threads >= len(machine.USABLE)
     return threads if sum(busy) < QUIET or (crowded and whole) else 0

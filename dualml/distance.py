@@ -1,4 +1,4 @@
-"""How far apart two tensors are."""
+"""Measure how far apart two tensors are."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Elements that are looked at together.
+#: Elements per block, which bounds the size of the float64 copies.
 PART = 1 << 22
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """‖a − b‖₂ / max(‖a‖₂, ‖b‖₂) in float64; 0 for equal tensors, infinite if one is not finite.
+    """Return ‖a − b‖₂ / max(‖a‖₂, ‖b‖₂) in float64; 0 for equal tensors, infinite if not finite.
 
     Raises:
-        ValueError: shapes differ.
+        ValueError: the shapes differ.
     """
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
     parts = range(0, a.size, PART) or (0,)
-    # Of a large layer's weights, copies in float64 would take more memory than the model.
+    # Float64 copies of a large layer's weights would take more memory than the model.
     flat = a.ravel(), b.ravel()
     norms = [norms_of(*(one[at : at + PART] for one in flat)) for at in parts]
     gap, *lengths = (math.hypot(*of_parts) for of_parts in zip(*norms, strict=True))
@@ -32,13 +32,13 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def norms_of(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float]:
-    """‖a − b‖₂, ‖a‖₂ and ‖b‖₂ in float64."""
+    """Return ‖a − b‖₂, ‖a‖₂ and ‖b‖₂ in float64."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     return float(np.linalg.norm(a - b)), float(np.linalg.norm(a)), float(np.linalg.norm(b))
 
 
 def distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Element by element |a − b| / max(|a|, |b|); 0 where equal, infinite where not finite."""
+    """Return |a − b| / max(|a|, |b|) per element; 0 where equal, infinite where not finite."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore"):  # inf - inf: not finite, so infinitely far apart
         gap, scale = np.abs(a - b), np.maximum(np.abs(a), np.abs(b))

@@ -1,4 +1,4 @@
-"""Errors a user can act on: one clear line that names the problem, the numbers and the remedy."""
+"""Errors that a user can act on: one line that names the problem, the numbers and the remedy."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-#: What is looked at one by one: all but printable ASCII.
+#: Characters that need a closer look: everything but printable ASCII.
 ODD = re.compile(r"[^ -~]")
 
 
 class UserError(ValueError):
-    """Wrong usage or input. The command line prints it as one line and exits with 2."""
+    """Raised for wrong usage or invalid input; the command line prints one line and exits with
+    2."""
 
 
 class TrialError(RuntimeError):
-    """A trial cannot go on (a loss that is not finite, an optimizer that moves nothing)."""
+    """Raised when a trial cannot continue, for example because its loss is not finite."""
 
 
 class CommunicationError(TrialError):
-    """Ranks could not talk: one is missing, too late, or asked for something else."""
+    """Raised when ranks cannot communicate: one is missing, late, or asks for something else."""
 
 
 class Unsupported(RuntimeError):
-    """This backend or device cannot do what the trial asks; the text is the reason."""
+    """Raised when a backend or device does not support what a trial asks for; the text says why."""
 
 
 def nearest(
@@ -35,12 +36,13 @@ def nearest(
     cutoff: float = 0.5,
     otherwise: str | None = None,
 ) -> str:
-    """`"; did you mean 'lab1'?"` when known words are close to ``word``, else the list of them.
+    """Return a hint such as ``; did you mean 'lab1'?``, or the list of known words if none is
+    close.
 
     Args:
-        most: how many are named.
-        cutoff: how alike they are at least, from 0 to 1.
-        otherwise: said instead of the list.
+        max_names: how many close words to name.
+        cutoff: minimum similarity, from 0 to 1.
+        fallback: text to return instead of the list.
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=most, cutoff=cutoff)
@@ -50,7 +52,7 @@ def nearest(
 
 
 class NotAFile(UserError, OSError):
-    """A path leads to a pipe, a device, a socket or a link where a regular file is expected."""
+    """Raised when a path leads to a pipe, device, socket or link instead of a regular file."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -58,16 +60,19 @@ class NotAFile(UserError, OSError):
 
 
 def plain(text: str, keep: str = "") -> str:
-    """Return a text that no terminal takes as a command: line breaks, control characters, unpaired
-    surrogates and marks that change the direction of writing become escapes, as ``\\x1b``.
+    """Escape characters that a terminal would interpret as commands, as ``\\x1b``.
+
+    Line breaks, control characters, unpaired surrogates and marks that change the direction of
+    writing are escaped.
 
     Args:
-        keep: characters that stay as they are.
+        keep: characters to leave unchanged.
     """
     return text if text.isprintable() else ODD.sub(lambda match: _shown(match[0], keep), text)
 
 
 def _shown(letter: str, keep: str) -> str:
+    """Return a character unchanged if it is printable or in ``keep``, otherwise its escape."""
     if letter in keep or letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter
     return letter.encode("unicode_escape").decode()

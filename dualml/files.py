@@ -1,4 +1,4 @@
-"""Files written whole or not at all, strict JSON, and files read within limits."""
+"""Write files atomically, write strict JSON, and read files within limits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dualml import parse
 from dualml.errors import NotAFile, UserError, plain
 from dualml.parse import SURROGATE
 
-LONGEST_REASON = 300  # characters of what a parser says: it may repeat the file
-#: Bytes of a JSON or TOML file: the largest, of traces with many tensors, have some ten million.
+LONGEST_REASON = 300  # characters of a parser's message: it may repeat the file
+#: Bytes of a JSON or TOML file, at most: traces with many tensors have some ten million.
 MOST_TEXT = 64 * 2**20
-#: Bytes that are read at once of a file that says that it has fewer, as those of /proc do.
+#: Bytes to read at once from a file that reports a smaller size, as files in /proc do.
 LEAST = 2**16
-#: Links after one another that the system follows.
+#: Length of a chain of links that the system follows.
 MOST_LINKS = 40
 KINDS = (
     (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
@@ -31,7 +31,7 @@ KINDS = (
 
 
 def finite(value: Any) -> Any:
-    """The value with every number that is not finite replaced by None: JSON has no NaN."""
+    """Replace every number that is not finite by None, recursively: JSON has no NaN."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -42,13 +42,14 @@ def finite(value: Any) -> Any:
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Replace ``path`` in one step; an interruption leaves the old file.
+    """Replace the file at ``path`` atomically; an interruption leaves the old file.
 
-    A link to a file is replaced, never followed: run folders travel, and a link in one may lead
-    anywhere. What a user names on the command line goes through `dualml.outputs`.
+    A link to a file is replaced, never followed: run folders are copied between machines, and a
+    link in one may lead anywhere. Paths that a user names on the command line go through
+    `dualml.outputs`.
 
     Args:
-        mode: permissions of the new file, less those that the umask takes away.
+        mode: permissions of the new file, before the umask is applied.
 
     Raises:
         NotAFile: ``path`` is a device, a pipe or a socket, or a link to one.
@@ -58,19 +59,19 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        fresh.unlink(missing_ok=True)  # of a process of this number that was killed
+        fresh.unlink(missing_ok=True)  # left by a killed process with the same number
         with open(os.open(fresh, flags, mode), "wb") as file:
             file.write(content)
         os.replace(fresh, path)
-    except OSError as error:  # a failed write does not know the name of its file
+    except OSError as error:  # the error of a failed write lacks the file name
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        with contextlib.suppress(OSError):  # of a folder that cannot be written to
+        with contextlib.suppress(OSError):  # the folder is not writable
             fresh.unlink(missing_ok=True)
 
 
 def is_regular(path: Path) -> bool:
-    """Whether ``path`` leads to a regular file; False where that cannot be found out."""
+    """Whether ``path`` leads to a regular file; False if that cannot be determined."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -78,13 +79,16 @@ def is_regular(path: Path) -> bool:
 
 
 def resolved(path: Path) -> Path:
-    """Follow all links of a path as far as they lead; a loop of links ends where it begins."""
+    """Follow all links of a path as far as possible; a loop of links ends where it begins."""
     return Path(os.path.realpath(path))
 
 
 def is_special(path: Path) -> bool:
-    """Whether ``path`` leads to what must not be replaced by a file: a device, a pipe, a socket, or
-    a descriptor of a process (``/dev/stdout``, ``/proc/self/fd/1``)."""
+    """Whether ``path`` leads to something that a file must not replace.
+
+    That is a device, a pipe, a socket, or a descriptor of a process (``/dev/stdout``,
+    ``/proc/self/fd/1``).
+    """
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -101,7 +105,7 @@ def is_special(path: Path) -> bool:
 
 
 def kind_of(path: Path) -> str:
-    """What a path leads to, as an error names it."""
+    """Return what a path leads to, as worded in error messages: ``a folder``, ``a pipe``."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -110,7 +114,7 @@ def kind_of(path: Path) -> str:
 
 
 def remove(path: Path) -> None:
-    """The file, and what a process left of it that was killed while it wrote."""
+    """Delete a file and the temporary files that killed writers left next to it."""
     for there in (path, *path.parent.glob(f".{path.name}.*")):
         there.unlink(missing_ok=True)
 
@@ -118,30 +122,31 @@ def remove(path: Path) -> None:
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
     """Replace ``path`` by a value as JSON, see `write_bytes`."""
     text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
-    # Of an unpaired surrogate its escape as text: no reader takes the surrogate back.
+    # Unpaired surrogates are escaped as text, because no reader accepts them.
     lines = SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
     write_bytes(path, lines.encode(), mode)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by a text in UTF-8, unpaired surrogates as escapes, see `write_bytes`."""
+    """Replace ``path`` by a text in UTF-8, see `write_bytes`; unpaired surrogates are escaped."""
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def open_to_read(path: Path, *, links: bool = True) -> io.BufferedReader:
-    """Open a regular file for reading. A pipe without a writer is not waited for, a device is not
-    opened: whoever made the folder decides what lies in it.
+    """Open a regular file for reading, without blocking on pipes or opening devices.
+
+    Whoever made the folder decides what is in it, so any path may turn out to be something else.
 
     Args:
-        links: whether links are followed.
+        follow_links: whether links are followed.
 
     Raises:
-        NotAFile: no regular file.
-        OSError: it is missing, a folder, or cannot be read.
+        NotAFile: not a regular file.
+        OSError: the file is missing, is a folder, or cannot be read.
     """
     try:
         status = os.stat(path, follow_symlinks=links)
-    except ValueError:  # a zero in it
+    except ValueError:  # the path contains a null character
         raise NotAFile(f"{plain(str(path))} is no path") from None
     _check_regular(path, status.st_mode)
     reader: io.BufferedReader = _opened(path, "rb", 0 if links else os.O_NOFOLLOW)
@@ -149,12 +154,13 @@ def open_to_read(path: Path, *, links: bool = True) -> io.BufferedReader:
 
 
 def open_to_append(path: Path, mode: int = 0o666) -> io.BufferedWriter:
-    """Open a regular file to write at its end, a new one where there is none; no link is followed,
-    and no pipe waited for.
+    """Open a regular file for appending, and create it if needed.
+
+    Links are not followed, and pipes do not block.
 
     Raises:
-        NotAFile: there is something else.
-        OSError: it cannot be written.
+        NotAFile: the path exists and is not a regular file.
+        OSError: the file cannot be written.
     """
     with contextlib.suppress(FileNotFoundError):
         _check_regular(path, path.lstat().st_mode)
@@ -163,24 +169,25 @@ def open_to_append(path: Path, mode: int = 0o666) -> io.BufferedWriter:
 
 
 def _opened(path: Path, how: str, more: int, mode: int = 0o666) -> Any:
-    """Open without waiting, and look again: the path may have been exchanged meanwhile."""
+    """Open a path without blocking and check the opened file, since the path may have changed."""
     more |= os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(
             open(path, how, opener=lambda name, flags: os.open(name, flags | more, mode))
         )
         _check_regular(path, os.fstat(file.fileno()).st_mode)
-        os.set_blocking(file.fileno(), True)  # processes inherit it
+        os.set_blocking(file.fileno(), True)  # child processes inherit the mode
         stack.pop_all()
     return file
 
 
 def check_regular(path: Path) -> None:
-    """Raise what `open_to_read` raises, for readers that open a path by themselves."""
+    """Raise the errors of `open_to_read`, for readers that open the path themselves."""
     open_to_read(path).close()
 
 
 def _check_regular(path: Path, mode: int) -> None:
+    """Raise `NotAFile` or `IsADirectoryError` if ``mode`` is not that of a regular file."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
@@ -189,14 +196,14 @@ def _check_regular(path: Path, mode: int) -> None:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """What a file holds.
+    """Read a file of at most ``most`` bytes.
 
     Args:
-        most: bytes; a file that is larger is none of those that are read here.
+        most: maximum size in bytes; a larger file is refused.
 
     Raises:
-        UserError: too large, or no regular file.
-        OSError: it is missing or cannot be read.
+        UserError: the file is too large, or not a regular file.
+        OSError: the file is missing or cannot be read.
     """
     with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -210,17 +217,16 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_TEXT) -> str:
-    """The text of a file in UTF-8; what is no UTF-8 becomes U+FFFD. Raises what `read_bytes`
-    does."""
+    """Read a file as UTF-8; invalid bytes become U+FFFD. Raises the errors of `read_bytes`."""
     return read_bytes(path, most).decode("utf-8", "replace")
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file, within the limits of `dualml.parse`.
+    """Read the value of a JSON file, within the limits of `dualml.parse`.
 
     Raises:
-        UserError: beyond the limits, or no JSON.
-        OSError: it is missing or cannot be read.
+        UserError: the file exceeds a limit, or is not JSON.
+        OSError: the file is missing or cannot be read.
     """
     try:
         return parse.from_json(read_bytes(path, MOST_TEXT))
@@ -231,10 +237,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table of a TOML file, within the limits of `dualml.parse`.
+    """Read the table of a TOML file, within the limits of `dualml.parse`.
 
     Raises:
-        UserError: it cannot be read, is beyond the limits, or no TOML; the text has the line.
+        UserError: the file cannot be read, exceeds a limit, or is not TOML (with the line).
     """
     try:
         return parse.from_toml(read_bytes(path, MOST_TEXT).decode("utf-8"))
@@ -248,14 +254,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Whatever goes wrong when a file is read that was cut short or changed, as one line: parsers
-    of archives, tensors and TOML raise some twenty kinds of errors, from zlib's to MemoryError.
+    """Convert any error while reading a file, such as a truncated one, to a one-line `UserError`.
+
+    Parsers of archives, tensors and TOML raise some twenty kinds of errors, from zlib's to
+    MemoryError.
 
     Args:
-        what: the thing that is read, as in ``runs/x/plan: not a readable plan``.
+        what: the file and the problem, as in ``runs/x/plan: not a readable plan``.
 
     Raises:
-        UserError: in place of what the reading raised.
+        UserError: replaces the error that was raised.
     """
     try:
         yield

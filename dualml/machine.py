@@ -1,4 +1,4 @@
-"""Facts about this machine that need no framework, and subprocesses that cannot hang."""
+"""Facts about this machine that need no framework, and subprocesses with a time limit."""
 
 from __future__ import annotations
 
@@ -20,24 +20,29 @@ from dualml.errors import UserError, nearest
 from dualml.network import network_variables
 
 CGROUP = Path("/sys/fs/cgroup")
-#: Cores this process may use, as it found them: it may confine itself later (`pin`).
+#: Cores this process could use when it started: it may restrict itself later (`pin_cores`).
 USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-NVML_S = 20.0  # to answer: a driver may start its GPUs first
-SILENT = threading.Event()  # it did not
-MOST_THREADS = 9999  # none of the libraries has as many
-#: Words of ``--device`` → kind of device.
+NVML_S = 20.0  # time to answer: a driver may have to start its GPUs first
+SILENT = threading.Event()  # set if NVML did not answer in time
+MOST_THREADS = 9999  # more than any library supports
+#: Name in ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
 
 
 def python(*words: str) -> list[str]:
-    """The command of this Python with these words, which imports nothing from the current folder:
-    a ``random.py`` there would be taken for the standard library's."""
+    """Return the command that runs this Python interpreter with the given arguments.
+
+    With ``-P``, nothing is imported from the current folder: a ``random.py`` there would shadow the
+    standard library's.
+    """
     return [sys.executable, "-P", *words]
 
 
 def network() -> str:
-    """Equal for processes that reach one another by the loopback; containers have networks of
-    their own under one host name."""
+    """Return an identifier that is equal for processes that share a loopback interface.
+
+    Containers have network namespaces of their own under one host name.
+    """
     try:
         own = os.readlink("/proc/self/ns/net")
     except OSError:
@@ -47,7 +52,8 @@ def network() -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a bounded subprocess ended; ``code`` is negative for a signal, None when time ran out."""
+    """Result of a subprocess: its output and exit code, negative for a signal, None after a
+    timeout."""
 
     code: int | None
     out: str
@@ -55,7 +61,7 @@ class Finished:
 
 
 def bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> Finished:
-    """Run a command for at most ``seconds``; it and its children are gone when this returns.
+    """Run a command for at most ``seconds``, and kill it and its children afterwards.
 
     Raises:
         OSError: the command cannot be started.
@@ -90,13 +96,15 @@ def bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None =
 
 
 def _kill_group(group: int) -> None:
+    """Kill all processes of a process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What NVIDIA's library NVML tells of a device; ``capability`` is CUDA's, ``9.0``."""
+    """A GPU as NVIDIA's NVML describes it; ``capability`` is the compute capability, such as
+    ``9.0``."""
 
     name: str
     driver: str
@@ -106,8 +114,10 @@ class Gpu:
 
 @functools.cache
 def environment() -> dict[str, str]:
-    """What a run folder records of the machine; what is unknown is left out. ``git``: revision of
-    the checkout, ``-dirty`` if changed."""
+    """Return the facts about this machine that a run folder records; unknown ones are omitted.
+
+    ``git`` is the revision of the checkout, with ``-dirty`` if it was modified.
+    """
     gpus, cuda = nvidia()
     logical = os.cpu_count() or 1
     facts = {
@@ -124,8 +134,11 @@ def environment() -> dict[str, str]:
 
 
 def surroundings() -> dict[str, str]:
-    """What may change while this process lives: the cores it is bound to, by number, and the load
-    averages of the machine, over 1, 5 and 15 minutes. What the system does not tell is left out."""
+    """Return what may change while this process runs: its CPU affinity and the load averages.
+
+    The load averages are over 1, 5 and 15 minutes. Facts that the system does not report are
+    omitted.
+    """
     facts = {}
     if hasattr(os, "sched_getaffinity"):
         facts["affinity"] = " ".join(map(str, sorted(os.sched_getaffinity(0))))
@@ -135,7 +148,7 @@ def surroundings() -> dict[str, str]:
 
 
 def recorded_cores(environment: Mapping[str, str]) -> int | None:
-    """Usable cores, from what `environment` recorded; None where it did not.
+    """Return the usable cores that `environment` recorded, or None if it recorded none.
 
     >>> recorded_cores({"cores": "2 usable, 2 physical, 4 logical"})
     2
@@ -145,7 +158,7 @@ def recorded_cores(environment: Mapping[str, str]) -> int | None:
 
 
 def cpu_model() -> str:
-    """The processor's name as the system tells it."""
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             key, _, value = line.partition(":")
@@ -162,7 +175,7 @@ def cpu_model() -> str:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets the kernel reports (``avx2``, ``avx512f``); empty where it does not."""
+    """Return the instruction sets that the kernel reports (``avx2``, ``avx512f``), if any."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -172,31 +185,31 @@ def cpu_flags() -> frozenset[str]:
 
 
 def physical_cores() -> int:
+    """Return the number of physical cores."""
     import psutil
 
     return psutil.cpu_count(logical=False) or os.cpu_count() or 1
 
 
 def usable_cores() -> int:
-    """Logical cores this process may use: the smaller of affinity and cgroup quota, at least 1."""
+    """Return the logical cores this process may use: by affinity and cgroup quota, at least 1."""
     cores = len(USABLE) or os.cpu_count() or 1
     quotas = [_quota(folder) for folder in _cgroups("cpu")]
     return max(1, min([cores, *(round(q) for q in quotas if q is not None)]))
 
 
 def pin(rank: int, cores: int) -> None:
-    """Confine this thread, and those it will start, to ``cores`` cores of its own: the next ones
-    for the next rank, from the first one again where there are no more. 0 confines nothing, and a
-    system that cannot is left as it is.
+    """Pin this thread, and threads it starts, to ``cores`` cores; each rank gets the next ones.
 
-    Threads of a numerical library can be counted; where they run cannot be told otherwise.
+    Ranks wrap around when there are no cores left. 0 pins nothing, and a system that does not
+    support pinning is left unchanged.
     """
     if cores and USABLE:
         os.sched_setaffinity(0, {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)})
 
 
 def usable_memory() -> int:
-    """Bytes of memory this process may use: the smaller of the machine's and the cgroup's."""
+    """Return the bytes of memory this process may use: the smaller of machine and cgroup limit."""
     import psutil
 
     limits = [int(psutil.virtual_memory().total)]
@@ -208,7 +221,7 @@ def usable_memory() -> int:
     return min(limits)
 
 
-#: What GNU's OpenMP reads of how threads wait for one another, and of where they run.
+#: Variables by which GNU OpenMP decides how threads wait for one another, and where they run.
 WAITING = (
     "GOMP_SPINCOUNT",
     "OMP_WAIT_POLICY",
@@ -219,7 +232,7 @@ WAITING = (
 
 
 def default_threads() -> int:
-    """Threads to compute with: ``OMP_NUM_THREADS`` if set, else one per usable physical core."""
+    """Return the compute threads: ``OMP_NUM_THREADS`` if set, else one per usable physical core."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if re.fullmatch(r"[0-9]{1,4}", asked) and int(asked) > 0:
         return int(asked)
@@ -227,14 +240,16 @@ def default_threads() -> int:
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Environment variables that give every numerical library ``threads`` threads; 0 or less is
-    `default_threads`. They only count before the libraries are imported."""
+    """Return environment variables that give every numerical library ``threads`` threads.
+
+    0 or less means `default_threads`. They must be set before the libraries are imported.
+    """
     count = str(threads if threads > 0 else default_threads())
     return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count)
 
 
 def peak_memory_mb() -> float:
-    """Largest resident memory this process ever had."""
+    """Return the peak resident memory of this process, in MB."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -242,8 +257,11 @@ def peak_memory_mb() -> float:
 
 
 def nvidia() -> tuple[tuple[Gpu, ...], str]:
-    """GPUs and the newest CUDA the driver supports; empty without a driver or a GPU, and where the
-    driver does not answer within `NVML_S`: it is not asked again."""
+    """Return the NVIDIA GPUs and the newest CUDA version that the driver supports.
+
+    Both are empty without a driver or a GPU, and if the driver does not answer within `NVML_S`, in
+    which case it is not queried again.
+    """
     if SILENT.is_set():
         return (), ""
     from concurrent.futures import Future
@@ -253,7 +271,7 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
     def ask() -> None:
         try:
             answer.set_result(_nvidia())
-        except BaseException as error:  # raised where it was asked
+        except BaseException as error:  # raised in the calling thread
             answer.set_exception(error)
 
     threading.Thread(target=ask, daemon=True).start()
@@ -265,7 +283,7 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
 
 
 def _nvidia() -> tuple[tuple[Gpu, ...], str]:
-    """https://docs.nvidia.com/deploy/nvml-api/"""
+    """Query the GPUs through NVML, see https://docs.nvidia.com/deploy/nvml-api/."""
     try:
         import pynvml as nvml
 
@@ -291,7 +309,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str]:
 
 
 def _memory_mb(nvml: Any, gpu: Any) -> str:
-    """Of a GPU; ``?`` of one that has none of its own, and so does not tell."""
+    """Return the memory of a GPU in MB; ``?`` if it shares memory with the CPU and reports none."""
     try:
         return str(nvml.nvmlDeviceGetMemoryInfo(gpu).total // 2**20)
     except nvml.NVMLError:
@@ -299,7 +317,7 @@ def _memory_mb(nvml: Any, gpu: Any) -> str:
 
 
 def git_revision() -> str | None:
-    """Revision of the checkout this package runs from, or None for an installed wheel."""
+    """Return the git revision of the checkout this package runs from, or None if installed."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
@@ -313,7 +331,7 @@ def git_revision() -> str | None:
 
 
 def cache_dir() -> Path:
-    """``DUALML_CACHE``, else the user's cache folder of this system."""
+    """Return the cache folder: ``DUALML_CACHE``, or the user's cache folder on this system."""
     if chosen := os.environ.get("DUALML_CACHE"):
         return Path(chosen).expanduser()
     import pooch
@@ -322,13 +340,13 @@ def cache_dir() -> Path:
 
 
 def parse_device(name: str) -> tuple[str, int]:
-    """``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]`` or ``ascend[:i]`` → kind and index.
+    """Parse ``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]`` or ``ascend[:i]`` into kind and index.
 
     >>> parse_device("cuda:1")
     ('gpu', 1)
 
     Raises:
-        UserError: another word, or an index that is not a number.
+        UserError: an unknown device, or an index that is not a number.
     """
     word, colon, index = name.partition(":")
     if word not in DEVICES:
@@ -340,6 +358,7 @@ def parse_device(name: str) -> tuple[str, int]:
 
 
 def _read(path: Path) -> str:
+    """Return the stripped text of a file; empty if it cannot be read."""
     try:
         return path.read_text("utf-8").strip()
     except OSError:
@@ -347,7 +366,7 @@ def _read(path: Path) -> str:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """Folders whose limits bind this process: its own cgroup and every parent, v2 and v1."""
+    """Return the cgroup folders that limit this process: its own and every parent, v2 and v1."""
     folders = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -361,7 +380,7 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Cores granted by a cgroup, or None without a limit."""
+    """Return the number of cores that a cgroup grants, or None without a limit."""
     limit, _, period = _read(folder / "cpu.max").partition(" ")
     if not limit:
         limit = _read(folder / "cpu.cfs_quota_us")

@@ -1,9 +1,10 @@
-"""Messages from other processes and machines, read within limits: length, depth, type, total time.
+"""Read messages of other processes and machines within limits on length, depth, type and time.
 
-Whoever sends may be slow, broken or hostile. A message that is beyond a limit raises `ValueError`
-with a short text; one that does not come in time, `TimeoutError`. The wire between machines
-(`dualml.launch.wire`), the judge of students' code (`dualml.course`), the supervisor of ranks
-(`dualml.launch.supervise`) and downloads (`dualml.data.fetch`) read with these functions only.
+The sender may be slow, broken or malicious. A message that exceeds a limit raises `ValueError` with
+a short text; one that does not arrive in time raises `TimeoutError`. The connection between
+machines (`dualml.launch.wire`), the checks of students' code (`dualml.course`), the supervisor of
+ranks (`dualml.launch.supervise`) and downloads (`dualml.data.fetch`) read only through these
+functions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Any, BinaryIO, TypeVar
 
 from dualml import parse
 
-#: Bytes that one call of the system reads at most.
+#: Maximum bytes per system call.
 PIECE = 1 << 20
-#: Bytes of a line from a process of ours: its result may hold a million numbers.
+#: Bytes of a line from a worker process: its result may hold a million numbers.
 LONGEST_LINE = 2**26
-#: Characters of a text field where nobody says otherwise.
+#: Default limit on the characters of a text field.
 LONGEST_TEXT = 4096
 
 Header = dict[str, Any]
@@ -31,11 +32,11 @@ def decode_header(text: bytes | bytearray, most: int, finite: bool = True) -> He
     """Parse the JSON object that a message begins with.
 
     Args:
-        most: bytes that it may have.
-        finite: refuse NaN and infinity, too.
+        most: maximum length in bytes.
+        finite: refuse NaN and infinity.
 
     Raises:
-        ValueError: longer, no JSON object, nested too deep, a number beyond 64 bits.
+        ValueError: too long, not a JSON object, nested too deep, or a number beyond 64 bits.
     """
     if len(text) > most:
         raise ValueError(f"a header of {len(text):,} bytes; at most {most:,} are read")
@@ -48,16 +49,16 @@ def decode_header(text: bytes | bytearray, most: int, finite: bool = True) -> He
 def read_exactly(
     door: socket.socket, size: int, deadline: float, silence: float = math.inf
 ) -> bytearray:
-    """Receive ``size`` bytes before ``deadline`` (of `time.monotonic`), however slowly they come.
+    """Receive exactly ``size`` bytes before ``deadline`` (of `time.monotonic`).
 
-    Memory grows with what has come, not with what was announced.
+    Memory grows with the bytes received, not with the announced size.
 
     Args:
-        silence: seconds without a single byte, at most.
+        silence: maximum seconds without receiving a byte.
 
     Raises:
-        TimeoutError: the time is over.
-        ConnectionError: the other end closed.
+        TimeoutError: the deadline has passed.
+        ConnectionError: the other end closed the connection.
     """
     received = bytearray()
     while len(received) < size:
@@ -73,8 +74,10 @@ def read_exactly(
 
 
 def read_lines(pipe: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield the lines of a pipe to its end; a line of more than ``longest`` bytes is left out
-    without being held in memory."""
+    """Yield the lines of a pipe until it ends, and skip lines of more than ``longest`` bytes.
+
+    A line that is too long is never held in memory as a whole.
+    """
     skipping = False
     while line := pipe.readline(longest + 1):
         whole = line.endswith(b"\n")
@@ -86,16 +89,16 @@ def read_lines(pipe: BinaryIO, longest: int) -> Iterator[bytes]:
 def read_body(
     read: Callable[[int], bytes], most: int, seconds: float, piece: int = PIECE
 ) -> Iterator[bytes]:
-    """Yield the pieces of a stream to its end.
+    """Yield the chunks of a stream until it ends.
 
     Args:
-        read: the stream's; returns at most so many bytes, none at its end.
-        most: bytes of all pieces together.
-        seconds: that all of it may take.
+        read: reads at most the given number of bytes; returns no bytes at the end.
+        most: maximum bytes in total.
+        seconds: maximum duration in total.
 
     Raises:
-        ValueError: more bytes.
-        TimeoutError: more time.
+        ValueError: the stream has more bytes.
+        TimeoutError: the stream takes longer.
     """
     deadline, total = time.monotonic() + seconds, 0
     while part := read(piece):
@@ -108,10 +111,10 @@ def read_body(
 
 
 def field_of(header: Header, name: str, kind: type[T], default: T | None = None) -> T:
-    """Return a field of a header as ``kind``; a float may be written as a whole number.
+    """Return a field of a header as ``kind``; a float may be written as an integer.
 
     Raises:
-        ValueError: missing without a default, or of another type.
+        ValueError: the field is missing and has no default, or has another type.
     """
     value = header.get(name, default)
     if kind is float and type(value) is int:
@@ -124,10 +127,10 @@ def field_of(header: Header, name: str, kind: type[T], default: T | None = None)
 def number_of(
     header: Header, name: str, low: float, high: float, default: int | None = None
 ) -> int:
-    """Return a whole number from ``low`` to ``high``.
+    """Return an integer field in the range from ``low`` to ``high``.
 
     Raises:
-        ValueError: missing without a default, another type, out of range.
+        ValueError: the field is missing and has no default, has another type, or is out of range.
     """
     value = field_of(header, name, int, default)
     if not low <= value <= high:
@@ -136,10 +139,10 @@ def number_of(
 
 
 def seconds_of(header: Header, name: str, high: float, default: float | None = None) -> float:
-    """Return a time in seconds from 0 to ``high``.
+    """Return a field of a header as seconds, from 0 to ``high``.
 
     Raises:
-        ValueError: missing without a default, another type, not finite, out of range.
+        ValueError: the field is missing without a default, of another type, or out of range.
     """
     value = field_of(header, name, float, default)
     if not math.isfinite(value) or not 0 <= value <= high:
@@ -150,10 +153,10 @@ def seconds_of(header: Header, name: str, high: float, default: float | None = N
 def text_of(
     header: Header, name: str, longest: int = LONGEST_TEXT, default: str | None = None
 ) -> str:
-    """Return a text of at most ``longest`` characters.
+    """Return a text field of at most ``longest`` characters.
 
     Raises:
-        ValueError: missing without a default, another type, longer.
+        ValueError: the field is missing and has no default, has another type, or is longer.
     """
     value = field_of(header, name, str, default)
     if len(value) > longest:

@@ -1,4 +1,4 @@
-"""Variables by which the engines under the frameworks choose and tell of the network."""
+"""Environment variables by which gloo and NCCL choose a network interface."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 
 GLOO_INTERFACE, NCCL_INTERFACE = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
 NCCL_DEBUG = "NCCL_DEBUG"
-#: What ranks are given, also those on other machines; a run records them.
+#: Variables passed to all ranks, also on other machines; a run records them.
 VARIABLES = (GLOO_INTERFACE, NCCL_INTERFACE, NCCL_DEBUG)
 #: Values of `NCCL_DEBUG`, in any case.
 LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 
 
 def network_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Read the variables that are set, of this process where ``environ`` is None."""
+    """Return the network variables that are set, in ``environ`` or in this process."""
     given = os.environ if environ is None else environ
     return {name: given[name] for name in VARIABLES if given.get(name)}
 
 
 def interfaces() -> list[str]:
-    """List the network interfaces of this machine; none where the system does not tell."""
+    """List the network interfaces of this machine; empty if the system does not report them."""
     try:
         return sorted(name for _, name in socket.if_nameindex())
     except (OSError, AttributeError):
@@ -29,10 +29,10 @@ def interfaces() -> list[str]:
 
 
 def unknown_interfaces(variable: str, value: str, known: Sequence[str]) -> list[str]:
-    """List the names in a value that fit no interface.
+    """List the names in a variable's value that match no network interface.
 
-    gloo takes names. NCCL takes beginnings of names, whole names after ``=``; after ``^`` those
-    that it leaves alone, which need not be there.
+    gloo takes full names. NCCL takes prefixes, full names after ``=``, and after ``^`` interfaces
+    to exclude, which need not exist.
 
     >>> unknown_interfaces("NCCL_SOCKET_IFNAME", "eth,ib", ["eth0", "lo"])
     ['ib']

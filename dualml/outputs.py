@@ -1,4 +1,4 @@
-"""Outputs that a user names on the command line: a file, a device, a pipe or standard output."""
+"""Write outputs that a user names on the command line: a file, device, pipe or standard output."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any
 from dualml.errors import NotAFile, UserError
 from dualml.files import is_special, kind_of, write_bytes
 
-#: Seconds that a pipe may take, and between two looks whether it has a reader.
+#: Time limit for a pipe, and the interval at which it is polled for a reader, in seconds.
 WRITE_S, POLL_S = 10.0, 0.05
 
 
 def write_output(path: Path, content: bytes, seconds: float = WRITE_S) -> None:
-    """Write what a user asked for to where the user says.
+    """Write content to the path that the user named.
 
     ``-`` is standard output. A device, a pipe or a descriptor of this process (``/dev/stdout``) is
-    written into and stays what it is; any other file is replaced, as by `write_bytes`.
+    written to in place; any other file is replaced, as by `write_bytes`.
 
     Args:
-        seconds: that a pipe may take, whose reader is slow or missing.
+        seconds: time limit for a pipe whose reader is slow or missing.
 
     Raises:
-        UserError: a pipe that nobody reads in that time, or a socket.
-        OSError: it cannot be written.
+        UserError: a pipe has no reader in that time, or the path is a socket.
+        OSError: the path cannot be written.
     """
     if (stream := _stream_of(path)) is not None:
-        stream.flush()  # what was printed before stands before it
+        stream.flush()  # keep the order of what was printed before
         stream.buffer.write(content)
         stream.buffer.flush()
     elif is_special(path):
@@ -42,19 +42,21 @@ def write_output(path: Path, content: bytes, seconds: float = WRITE_S) -> None:
 
 
 def _stream_of(path: Path) -> Any:
-    """The stream of this process that ``-`` or a path such as ``/dev/stdout`` means, or None: a
-    file that is opened a second time would be written from another position."""
+    """Return the stream of this process that ``-`` or ``/dev/stdout`` means, or None.
+
+    Opening the file a second time would write at another position.
+    """
     if str(path) == "-":
         return sys.stdout
     for stream in (sys.stdout, sys.stderr) if is_special(path) else ():
-        with contextlib.suppress(OSError, ValueError):  # closed, or none of the system's
+        with contextlib.suppress(OSError, ValueError):  # closed, or not a real stream
             if os.path.samestat(path.stat(), os.fstat(stream.fileno())):
                 return stream
     return None
 
 
 def _write_into(path: Path, content: bytes, seconds: float) -> None:
-    """Write into a device, a pipe or an open descriptor; nobody may take nothing for so long."""
+    """Write to a device, pipe or descriptor; ``seconds`` limits each wait for a reader."""
     deadline = time.monotonic() + seconds
     late = f"{path}: nobody reads this pipe: start its reader, or name a file"
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

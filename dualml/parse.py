@@ -1,8 +1,8 @@
-"""Text that people and other programs wrote, JSON and TOML, as values within limits.
+"""Parse JSON and TOML from people and other programs into values within limits.
 
-What lies beyond a limit is no value of ours, and would end in a traceback somewhere else: in a
-parser that calls itself, in an integer that no file and no tensor holds, in text that no terminal
-prints. All raise `ValueError` with a short text; who reads says where it comes from.
+A value beyond a limit is refused here, because it would fail with a traceback elsewhere: in a
+recursive parser, in an integer that no file or tensor holds, in text that no terminal prints. All
+functions raise `ValueError` with a short text; the caller adds where the text comes from.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 from dualml.errors import plain
 
-#: Lists and tables inside one another: a Python that parses, copies, validates and prints them
-#: calls itself for each, some hundred times at most.
+#: Maximum depth of nested lists and tables: parsing, copying, validating and printing them
+#: recurses for each level, and Python's recursion is limited.
 DEEPEST = 32
-#: Whole numbers: those of 64 bits, which arrays, frameworks and other programs hold.
+#: Bound of integers: 64 bits, as in arrays, frameworks and other programs.
 LARGEST = 2**63
-#: Commas and brackets of a JSON text, each of which may begin a value of a hundred bytes.
+#: Maximum commas and brackets of a JSON text, each of which may begin a value of a hundred bytes.
 MOST_VALUES = 5_000_000
-#: Characters of a TOML text: an experiment has some thousand, and `tomllib` takes seconds for more.
+#: Maximum characters of a TOML text: an experiment has some thousand; more take seconds to parse.
 LONGEST_TOML = 256 * 1024
 #: Characters at the beginning of a line that may name a key.
 LONGEST_KEY = 200
 LONGEST_PLACE = 200  # characters of a name in a message
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-#: A dotted key of more parts than tables may be inside one another; `tomllib` needs minutes for
+#: A dotted key with more parts than `DEEPEST`; `tomllib` needs minutes for
 #: one of a hundred thousand.
 DOTTED = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{DEEPEST},}}")
 DIGITS = f"a whole number beyond 64 bits; the largest is {LARGEST - 1}"
@@ -38,8 +38,7 @@ NESTED = f"nested more than {DEEPEST} deep"
 
 
 def from_json(text: bytes, finite: bool = True) -> Any:
-    """The value of a JSON text: no NaN (where it must be ``finite``), no number beyond 64 bits,
-    Unicode, not nested deep."""
+    """Parse a JSON text: UTF-8, integers of 64 bits, limited depth, no NaN if ``finite``."""
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES:,} values")
     try:
@@ -56,10 +55,10 @@ def from_json(text: bytes, finite: bool = True) -> Any:
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """The table of a TOML text, within the same limits.
+    """Parse a TOML text within the same limits.
 
     Raises:
-        tomllib.TOMLDecodeError: it is no TOML.
+        tomllib.TOMLDecodeError: the text is not TOML.
     """
     if len(text) > LONGEST_TOML:
         raise ValueError(f"{len(text):,} characters; at most {LONGEST_TOML:,} are read")
@@ -73,11 +72,11 @@ def from_toml(text: str) -> dict[str, Any]:
         raise ValueError(NESTED) from None
     except ValueError:
         raise ValueError(DIGITS) from None
-    return dict(within(table, finite=False))  # TOML has NaN and infinity: their field says why not
+    return dict(within(table, finite=False))  # TOML has NaN; fields may refuse it
 
 
 def within(value: Any, finite: bool = True) -> Any:
-    """The value; `ValueError` where, and why, it is beyond the limits."""
+    """Return the value, or raise `ValueError` with place and reason if it exceeds a limit."""
     if (fault := problem(value, finite)) is not None:
         place, why = fault
         name = plain(".".join(map(str, place[:8])))
@@ -86,7 +85,7 @@ def within(value: Any, finite: bool = True) -> Any:
 
 
 def problem(value: Any, finite: bool, depth: int = 0) -> tuple[list[Any], str] | None:
-    """Where, inside a value, it is beyond the limits, and how; None: nowhere."""
+    """Return path and reason of the first value beyond the limits, or None if there is none."""
     if isinstance(value, dict | list):
         if depth == DEEPEST:
             return [], NESTED
@@ -105,12 +104,12 @@ def problem(value: Any, finite: bool, depth: int = 0) -> tuple[list[Any], str] |
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it can be encoded: not what stands for bytes that are no UTF-8 in a path."""
+    """Whether the text can be encoded as UTF-8, that is, has no unpaired surrogates."""
     return text.isascii() or SURROGATE.search(text) is None
 
 
 def line_of(text: str, loc: Sequence[str]) -> int | None:
-    """Line of a TOML text that says the key ``loc``, or the nearest table around it."""
+    """Return the line of a TOML text that sets the key ``loc``, or its nearest parent table."""
     best, line_number, table = 0, None, list[str]()
     for number, whole in enumerate(text.splitlines(), start=1):
         line = whole[:LONGEST_KEY]
@@ -125,5 +124,5 @@ def line_of(text: str, loc: Sequence[str]) -> int | None:
 
 
 def key_parts(key: str) -> list[str]:
-    """``a."b".c`` → its parts."""
+    """Split a dotted TOML key into its parts: ``a."b".c`` → ``["a", "b", "c"]``."""
     return [part.strip().strip("\"'") for part in key.split(".")]

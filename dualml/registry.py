@@ -1,7 +1,7 @@
-"""One way to add a thing: a file in its room registers it under a name, and the room finds it.
+"""Registries of named components: each module of a package registers what it adds.
 
-A room (`dualml.optim`, `dualml.aggregation`, …) holds a registry. It imports every file of its
-package when it is first looked into, so that a new file is all a new thing needs.
+A package (`dualml.optim`, `dualml.aggregation`, …) holds a registry, which imports every module of
+the package on first access. To add a component, add one module.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 def source_of(thing: object) -> str:
-    """What a docstring names as its source, in one line; empty where it names none."""
+    """Return the source that a docstring cites, in one line; empty if it cites none."""
     stated = re.search(r"^Source: (.+?)(?:\n\n|\Z)", inspect.getdoc(thing) or "", re.S | re.M)
     return " ".join(stated[1].split()).rstrip(".").replace("*", "") if stated else ""
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Name → thing, in the order of tables: by ``place``, then by name.
+    """Mapping from name to component, ordered by ``order``, then by name.
 
     Args:
-        noun: what a thing is called in messages.
-        package: whose files register the things.
+        noun: what a component is called in messages.
+        package: the package whose modules register the components.
     """
 
     def __init__(self, noun: str, package: str) -> None:
@@ -39,10 +39,10 @@ class Registry(Mapping[str, T], Generic[T]):
         self._complete = False
 
     def register(self, name: str, place: int = 1000) -> Callable[[T], T]:
-        """Decorator: the thing can be named in an experiment file.
+        """Return a decorator that makes a component available to experiment files under ``name``.
 
         Raises:
-            ValueError: another thing has the name.
+            ValueError: another component has the name.
         """
 
         def keep(thing: T) -> T:
@@ -55,10 +55,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return keep
 
     def find(self, name: object) -> T:
-        """The thing of that name.
+        """Return the component of that name.
 
         Raises:
-            UserError: an unknown name, with the nearest known one.
+            UserError: the name is unknown; the message suggests the nearest one.
         """
         if not isinstance(name, str) or name not in self:
             raise UserError(f"unknown {self.noun} {name!r}{nearest(str(name), self)}")
@@ -77,17 +77,19 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._things)
 
     def _load(self) -> None:
+        """Import every module of the package once."""
         if self._complete:
             return
-        self._complete = True  # a file may look up others while it is imported
+        self._complete = True  # a module may look up others while it is imported
         for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
             importlib.import_module(f"{self.package}.{module.name}")
 
 
 class Kinds(Registry[type[T]]):
-    """Of classes, each of which has its name as its attribute ``name``."""
+    """Registry of classes; each class gets its name as its attribute ``name``."""
 
     def register(self, name: str, place: int = 1000) -> Callable[[type[T]], type[T]]:
+        """Return a decorator that registers a class and sets its attribute ``name``."""
         keep = super().register(name, place)
 
         def named(kind: type[T]) -> type[T]:
@@ -97,13 +99,15 @@ class Kinds(Registry[type[T]]):
         return named
 
     def make(self, spec: Mapping[str, Any], setting: str = "setting") -> T:
-        """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``, a dataclass; lists become tuples.
+        """Build an instance of a dataclass: ``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
+
+        Lists become tuples.
 
         Args:
             setting: what a field is called in messages.
 
         Raises:
-            UserError: an unknown name or setting, one that is missing, or a value it cannot have.
+            UserError: an unknown name or setting, a missing one, or an invalid value.
         """
         name = spec.get("name")
         if name is None:

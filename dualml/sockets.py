@@ -1,4 +1,4 @@
-"""What this process has sent and received over the network so far, whoever in it did; on Linux."""
+"""Count the network traffic of this process, whichever library in it sends; on Linux."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ FOLDER = Path("/proc/self/fd")
 #: ``tcpi_bytes_received``, ``tcpi_bytes_sent``, ``tcpi_bytes_retrans``, unsigned 64 bits each.
 RECEIVED, QUEUED, SENT, AGAIN, WORD = 128, 144, 200, 208, 8
 SIZE = 256
-#: Between two looks at the counts, in seconds, and how many looks at most.
+#: Seconds between two readings of the counters, and the maximum number of readings.
 PAUSE_S, LOOKS = 0.001, 20
 
 
 def sent_bytes() -> int | None:
-    """Bytes written to the open TCP connections of this process, each counted once; None where the
-    system does not tell. What waits in the system's queue counts: when it leaves is the other end's
-    affair. A framework's thread may still be writing what it was handed: the count is taken when
-    two looks, 1 ms apart, tell the same, at the latest after 20 ms."""
+    """Return the bytes written to this process's open TCP connections, or None if unknown.
+
+    Retransmitted bytes count once. Bytes that wait in the system's send queue count as sent. A
+    framework thread may still be writing, so the count is taken when two readings, 1 ms apart,
+    agree, or after 20 ms at the latest.
+    """
     if (counted := traffic()) is None:
         return None
     count = counted[0]
@@ -35,7 +37,8 @@ def sent_bytes() -> int | None:
 
 
 def traffic() -> tuple[int, int] | None:
-    """Bytes sent, as of `sent_bytes` but at one look, and received; None where not told."""
+    """Return the bytes sent, as in `sent_bytes` but from one reading, and received; None if
+    unknown."""
     if not FOLDER.is_dir() or not hasattr(socket, "TCP_INFO"):
         return None
     counts = [_counted(name) for name in os.listdir(FOLDER)]
@@ -43,6 +46,7 @@ def traffic() -> tuple[int, int] | None:
 
 
 def _counted(name: str) -> tuple[int, int]:
+    """Return the bytes sent and received through a file descriptor; 0 if it is no TCP socket."""
     with contextlib.suppress(OSError):  # closed since, or no socket
         if not os.readlink(FOLDER / name).startswith("socket:"):
             return 0, 0

@@ -1,4 +1,4 @@
-"""How strictly files are read, and what is said of one that is wrong."""
+"""Strict validation of files, and one-line messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dualml.errors import nearest, plain
 
-LONGEST = 80  # characters of a wrong value that a message repeats
-LONGEST_NAME = 100  # characters; with what is added, a name of a file has at most 255 bytes
+LONGEST = 80  # characters of an invalid value that a message repeats
+LONGEST_NAME = 100  # characters; with affixes, a file name has at most 255 bytes
 
 
 class Strict(BaseModel):
-    """No unknown keys, no silent conversions between text and numbers, nothing changes later."""
+    """Pydantic base model: frozen, no unknown keys, no implicit conversions, no NaN or infinity."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -22,7 +22,7 @@ class Strict(BaseModel):
 def explain(
     error: ValidationError, model: type[BaseModel], problem: Mapping[str, Any] | None = None
 ) -> str:
-    """The first problem (or this one) in a line: the key, what is wrong, what was received."""
+    """Describe the first validation error (or ``problem``) in one line, with key and value."""
     first = problem or error.errors()[0]
     where = shortened(".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":
@@ -43,17 +43,18 @@ def explain(
 
 
 def shortened(text: str) -> str:
+    """Escape unprintable characters and truncate the text to `LONGEST` characters."""
     text = plain(text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def known_keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
-    """Keys the schema has under ``parents``."""
+    """Return the keys that the schema allows under ``parents``."""
     here: Any = model
     for part in parents:
         field = getattr(here, "model_fields", {}).get(part)
         if field is None:
-            continue  # the name of an arm
+            continue  # a free key, such as the name of an arm
         here = field.annotation
         for inner in getattr(here, "__args__", ()):
             if hasattr(inner, "model_fields"):

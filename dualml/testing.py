@@ -1,4 +1,4 @@
-"""For test suites: a port that must compute what its original computes."""
+"""Assertions for test suites: a port must compute what its original computes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from dualml.parity.models.comparison import Comparison
 def assert_parity(
     torch_module: Any, mindspore_cell: Any, inputs: Any, **options: Any
 ) -> Comparison:
-    """`dualml.parity.compare`, as an assertion; under pytest and unittest alike.
+    """Assert that a model and its port are equal, under pytest and unittest alike.
+
+    Compares them as `dualml.parity.compare` does.
 
     Args:
         torch_module, mindspore_cell, inputs: as `dualml.parity.compare` takes them.
         options: those of `dualml.parity.compare`.
 
     Raises:
-        AssertionError: anything but ``equal``; the text is the paragraph of the first divergence,
-            and a line for each phase.
-        unittest.SkipTest: a framework is not installed (pytest, too, counts it as skipped).
-        UserError: what cannot be compared at all.
+        AssertionError: any verdict but ``equal``; the text describes the first divergence,
+            with one line per phase.
+        unittest.SkipTest: a framework is not installed (pytest counts it as skipped, too).
+        UserError: the two cannot be compared.
 
     Example:
-        >>> HERE = Path(__file__).parent  # else relative to where pytest is started
+        >>> HERE = Path(__file__).parent  # otherwise relative to the folder of pytest
         >>> def test_port():
         ...     torch_net, port = f"{HERE}/nets.py:TorchNet", f"{HERE}/nets_ms.py:Net"
         ...     assert_parity(torch_net, port, np.ones((2, 8), "float32"))
@@ -47,7 +49,7 @@ def assert_parity(
 
 
 def farthest(comparison: Comparison) -> Iterator[str]:
-    """A line for each phase: the array that lies farthest outside of its rounding."""
+    """Yield one line per phase about the array that exceeds its rounding envelope most."""
     for phase, worst in comparison.phases.items():
         yield (
             f"{phase}: {worst['arrays']} arrays, farthest {worst['tensor']} at step "

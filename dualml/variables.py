@@ -1,4 +1,4 @@
-"""Every variable of the environment that is read, so that a misspelt one is noticed."""
+"""Every environment variable that dualml reads, so that misspelt ones are noticed."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ from collections.abc import Iterable
 
 from dualml.errors import nearest
 
-#: Defaults of the options of that name; a run that is queued has them in its own options.
+#: Defaults of the options of that name; a queued run has them in its own options.
 OPTIONS = ("DUALML_LANG", "DUALML_BACKEND", "DUALML_OUT", "DUALML_DEVICE", "DUALML_THREADS")
-#: A file of defaults in place of all others; `NO_FILE`: none is read.
+#: A file of defaults that replaces all others; `NO_FILE` reads none.
 CONFIG, NO_FILE = "DUALML_CONFIG", "none"
-#: Whose value is shown to nobody.
+#: Variables whose value is never shown.
 SECRET = ("DUALML_TOKEN", "DUALML_SECRET")
-#: What users set.
+#: Other variables that users set.
 OTHERS = (
     *("DUALML_DATA", "DUALML_CACHE", "DUALML_OFFLINE", "DUALML_JOBS", "DUALML_CHECKPOINT_S"),
     *("DUALML_FORK", "DUALML_ISOLATION", "DUALML_MINDSPORE_GRAPHS"),
     *("DUALML_TORCH_COMPILE", "DUALML_TORCH_MEMORY_FORMAT"),
 )
-#: The number of the job that a run is of.
+#: The number of the job that a run belongs to.
 JOB = "DUALML_JOB"
 #: Where the workers of a command may leave files.
 JOB_OUT = "DUALML_JOB_OUT"
-#: What processes of dualml tell one another.
+#: Variables that dualml's own processes pass to one another.
 INSIDE = (
     *(JOB, JOB_OUT, "DUALML_HUB", "DUALML_KEEP_LOCAL", "DUALML_INTERFACE", "DUALML_ADDRESS"),
     *("DUALML_COMPARING", "DUALML_ISA_REASON"),
 )
-#: Of its tests and benchmarks.
+#: Variables of tests and benchmarks.
 TESTS = (
     *("DUALML_CONFORMANCE", "DUALML_CONFORMANCE_DEVICE", "DUALML_REQUIRE", "DUALML_ABSENT"),
     *("DUALML_PLANTED", "DUALML_TEST_MARK", "DUALML_TEST_FAULTS", "DUALML_TEST_FATES"),
 )
 KNOWN = (*OPTIONS, CONFIG, *OTHERS, *SECRET, *INSIDE, *TESTS)
-#: Parts of names whose value may be a secret, of ours or of anybody's.
+#: Parts of names whose value may be a secret, of dualml or of other programs.
 HIDDEN = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE_KEY")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a variable is written into no file and shown to nobody."""
+    """Whether the value of a variable must be kept out of files and output."""
     return any(part in name.upper() for part in HIDDEN)
 
 
 def strangers(environ: Iterable[str]) -> list[str]:
-    """A line for each variable that begins as ours do, and that nobody reads.
+    """Return one line per variable that starts with ``DUALML_`` but is unknown.
 
-    One that begins with the name of a backend (``DUALML_TORCH_…``) may be its own, unless it is
-    nearly one of these.
+    A variable that starts with the name of a backend (``DUALML_TORCH_…``) may be that backend's
+    own, unless it is close to a known name.
     """
     names = sorted(name for name in environ if name.startswith("DUALML_") and name not in KNOWN)
     if not names:

@@ -1,3 +1,3 @@
-"""The version, in a file that imports nothing and that every file may import."""
+"""The version of dualml, in a module without imports that every other module can import."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,7 @@
-"""What the command line does, for scripts and notebooks; users import these names from `dualml`."""
+"""The Python API: what the command line does, for scripts and notebooks.
+
+Users import these names from `dualml`.
+"""
 
 from dualml.api.comparing import compare as compare
 from dualml.api.running import experiments as experiments

@@ -1,4 +1,4 @@
-"""Two of a kind: runs, recorded traces, or a model and its port."""
+"""Compare two runs, two recorded traces, or a model and its port."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from dualml.store.side import are_sides
 
 
 class Verdict(Protocol):
-    """What every comparison comes to."""
+    """Common interface of the result of every comparison."""
 
     @property
     def verdict(self) -> str:
-        """``equal``, ``statistically equal``, ``different`` or ``not comparable``."""
+        """The verdict: ``equal``, ``statistically equal``, ``different`` or ``not comparable``."""
 
     def paragraph(self, lang: Any = "en") -> str:
-        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        """Return the verdict and its evidence in a few sentences, in ``en`` or ``zh``."""
 
     def describe(self) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
+        """Return the full result as a JSON-serializable dict."""
 
 
 def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
-    """Judge two runs, two traces, or a model and its port: ``dualml compare``.
+    """Compare two runs, two traces, or a model and its port, as ``dualml compare`` does.
 
     Args:
         a, b: two runs (each a `Run`, its folder or a baseline of it), two traces or dumps of other
             tools, or a PyTorch module and a MindSpore cell as `dualml.parity.compare` takes them.
-        inputs: of models: an array, or several in the order of ``forward``.
+        inputs: inputs of the models: one array, or several in the order of ``forward``.
         options: those of `dualml.parity.against.compare_runs`, `dualml.parity.compare_traces` or
-            `dualml.parity.compare`; all take ``margin``, how many times the measured rounding is
-            still equal.
+            `dualml.parity.compare`. All take ``margin``: how many times the measured rounding
+            error still counts as equal.
 
     Raises:
-        UserError: what cannot be compared, with the remedy.
+        UserError: the two cannot be compared; the message says what to do.
 
     Example:
         >>> dualml.compare("runs/before", "runs/after").verdict
@@ -64,10 +64,10 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
 
 
 def folder_of(what: Any) -> Path | None:
-    """Where a run or a trace lies; None of a model.
+    """Return the folder of a run or a trace, or None if ``what`` is a model.
 
     Raises:
-        UserError: a folder that is not there, or a run of several.
+        UserError: the folder does not exist, or the run was loaded from several folders.
     """
     if isinstance(what, Run):
         if len(what.folders) > 1:

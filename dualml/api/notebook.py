@@ -1,4 +1,4 @@
-"""A run as notebooks show it: its answer in one sentence, and a row for each trial."""
+"""Display a run in a notebook: its main result in one sentence, and one row per trial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("arm", "backend", "seed", "status", "final_loss", "test_accuracy", "t
 
 
 def html(run: Run) -> Markup:
-    """A fragment of HTML, in the language of the run."""
+    """Render a run as an HTML fragment, in the language of the run."""
     words = Words(str(run.meta.get("lang") or "en"))
     known = trials(run)
     rows = [

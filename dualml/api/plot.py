@@ -1,4 +1,4 @@
-"""Curves of a run with Matplotlib, in the colours and strokes of the report."""
+"""Plot the curves of a run with Matplotlib, in the colours and line styles of the report."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from dualml.words import Words
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Families with Chinese letters: of macOS, of Windows, and free ones.
+#: Font families with Chinese characters: of macOS, of Windows, and free ones.
 CHINESE = (
     *("PingFang SC", "Hiragino Sans GB", "Heiti SC", "Microsoft YaHei", "SimHei"),
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC"),
     *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Arial Unicode MS"),
 )
-#: Points of Matplotlib in a pixel of the report.
+#: Matplotlib points per pixel of the report.
 POINT = 0.75
-#: An axis is logarithmic where positive values span more, as in the report.
+#: An axis is logarithmic if its positive values span more than this factor, as in the report.
 WIDE = 30.0
 
 
 class Plot:
-    """Draws curves of a run: the colour tells the arm, the stroke the backend, as in the report.
+    """Plot curves of a run: colours distinguish arms, line styles distinguish backends.
 
-    Of several seeds the mean is drawn, and shaded from the least to the greatest; of a noisy loss
-    a moving mean over a thirtieth of the curve, with the loss of every batch pale behind it. A
-    trial that failed is a thin line up to a cross.
+    With several seeds, the mean is drawn and the range from minimum to maximum is shaded. For a
+    noisy loss, a moving mean over a thirtieth of the curve is drawn, with the loss of every batch
+    in a pale colour behind it. A failed trial is a thin line that ends in a cross.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def loss(self, **options: Any) -> Axes:
-        """The training loss; ``options`` are those of `Plot.__call__`."""
+        """Plot the training loss; ``options`` are those of `Plot.__call__`."""
         return self("loss", **options)
 
     def accuracy(self, **options: Any) -> Axes:
-        """The test accuracy in percent; ``options`` are those of `Plot.__call__`."""
+        """Plot the test accuracy in percent; ``options`` are those of `Plot.__call__`."""
         return self("test_accuracy", **options)
 
     def __call__(
@@ -63,21 +63,21 @@ class Plot:
         lang: str = "en",
         ax: Axes | None = None,
     ) -> Axes:
-        """One metric of several trials, overlaid.
+        """Plot one metric of several trials in one figure.
 
         Args:
-            metric: as in the column ``metric`` of `Run.frame`; accuracies are drawn in percent.
-            arm: one or several; those of the first group when omitted.
+            metric: a value of the column ``metric`` of `Run.frame`; accuracies are in percent.
+            arm: one or several; the arms of the first group when omitted.
             backend, seed: one or several; all when omitted.
-            against: ``epochs``, ``updates`` or ``seconds`` (of training).
-            lang: of the labels, ``en`` or ``zh``.
-            ax: draw here; in a new figure when omitted.
+            against: the x-axis: ``epochs``, ``updates`` or ``seconds`` (of training).
+            lang: language of the labels, ``en`` or ``zh``.
+            ax: the axes to draw into; a new figure when omitted.
 
         Returns:
             The axes.
 
         Raises:
-            UserError: an unknown name, a metric that nobody recorded, or Matplotlib is missing.
+            UserError: an unknown name, a metric that was not recorded, or Matplotlib is missing.
         """
         run, words = self._run, Words(lang)
         if against not in curves.AXES:
@@ -108,12 +108,13 @@ class Plot:
 
 
 def new_axes() -> Axes:
+    """Create a new figure with one pair of axes."""
     axes: Axes = needed("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
     return axes
 
 
 def chosen(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
-    """What was asked for, all of it known."""
+    """Return the requested names as a list; raise `UserError` for an unknown one."""
     names = listed(asked)
     for name in names:
         if name not in known:
@@ -124,9 +125,9 @@ def chosen(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
 def appearance(
     run: Run, arms: Sequence[str], backends: Sequence[str]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Arm and backend → how Matplotlib draws their lines."""
+    """Map each (arm, backend) to the Matplotlib options of its line."""
     colors = keys.colors(run)
-    if len({colors[arm] for arm in arms}) < len(arms):  # of several groups
+    if len({colors[arm] for arm in arms}) < len(arms):  # arms of several groups
         colors = {key.name: key.color for key in keys.distinct(arms)}
     strokes = {key.name: key.stroke for key in keys.backends(run)}
     if len(backends) == 1:
@@ -151,7 +152,7 @@ def draw(
     look: Mapping[str, Any],
     name: str,
 ) -> None:
-    """The trials of one arm on one backend."""
+    """Draw the trials of one arm on one backend."""
     color = look["color"]
     good = [trial for trial in trials if trial.ok]
     if line := curves.line(good, metric, against):
@@ -171,7 +172,7 @@ def draw(
 
 
 def label(run: Run, metric: str, words: Words) -> str:
-    """The metric and its unit."""
+    """Return the label of the y-axis: the metric and its unit."""
     name = words.either(f"serve.metric.{metric}", metric)
     if metric.endswith("accuracy"):
         return words("serve.percent", metric=name)
@@ -180,7 +181,7 @@ def label(run: Run, metric: str, words: Words) -> str:
 
 
 def finish(axes: Axes, metric: str) -> None:
-    """Scales and grid of axes that are ours alone."""
+    """Set scales, limits and grid of axes that this module created."""
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
     positive = values[values > 0]
     if metric.endswith("accuracy"):
@@ -194,24 +195,26 @@ def finish(axes: Axes, metric: str) -> None:
 
 
 def known_family(again: bool = False) -> str | None:
-    """The first family of `CHINESE` that Matplotlib knows.
+    """Return the first font family of `CHINESE` that Matplotlib knows, or None.
 
     Args:
-        again: look at the system, too: Matplotlib keeps a list of its fonts for good.
+        search_system: search the system too, because Matplotlib caches its list of fonts.
     """
     fonts = needed("matplotlib.font_manager")
     known = {font.fname for font in fonts.fontManager.ttflist}
     for path in fonts.findSystemFonts() if again else ():
         if path not in known:
-            with contextlib.suppress(OSError, RuntimeError):  # of no use to Matplotlib
+            with contextlib.suppress(OSError, RuntimeError):  # fonts that Matplotlib cannot use
                 fonts.fontManager.addfont(path)
     names = {font.name for font in fonts.fontManager.ttflist}
     return next((name for name in CHINESE if name in names), None)
 
 
 def lettering(words: Words) -> tuple[dict[str, Any], Words]:
-    """Options of labels that make their letters seen, and the words; English ones where no font
-    has Chinese letters."""
+    """Return the font options of labels and the messages to use.
+
+    Falls back to English messages, with a warning, if no installed font has Chinese characters.
+    """
     if words.lang != "zh":
         return {}, words
     family = known_family() or known_family(again=True)

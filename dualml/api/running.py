@@ -1,4 +1,4 @@
-"""Experiments from Python: the same path as ``dualml run``, without its command line."""
+"""Run experiments from Python, through the same code path as ``dualml run``."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ def run(
     tensorboard: bool = False,
     progress: bool = True,
 ) -> Run:
-    """Train an experiment and judge it: ``dualml run``.
+    """Train an experiment and compare its backends, as ``dualml run`` does.
 
-    Trials run in processes of their own, so that this one imports no framework. A trial that fails
-    is a trial of what is returned, with ``status`` and ``reason``.
+    Trials run in processes of their own, so this process imports no framework. A failed trial is
+    part of the result; its ``status`` and ``reason`` say what happened.
 
     Args:
         lab: an experiment that comes with dualml (``"lab1"``, see `experiments`), or the path of a
             TOML file.
-        backend: ``"torch"``, ``"mindspore"``, ``"numpy"`` (the referee), several of them, or
+        backend: ``"torch"``, ``"mindspore"``, ``"numpy"`` (the reference), several of them, or
             ``"all"``; every installed framework when omitted.
-        out: the run folder, new; ``runs/LAB-DATE-TIME`` when omitted.
-        name: takes the place of ``LAB`` in the folder's name.
-        settings: dotted keys of the experiment's file and their values, or tables in tables:
+        out: the run folder, which must not exist; ``runs/LAB-DATE-TIME`` when omitted.
+        name: replaces ``LAB`` in the folder's name.
+        settings: dotted keys of the experiment file and their values, or nested tables:
             ``{"arms.adam.optimizer.lr": 3e-3}``.
         arms: arms or groups; the experiment's first group when omitted.
-        seeds: in place of the experiment's.
-        data: the dataset, in place of the experiment's; then no other stands in for it.
-        model: in place of the experiment's.
-        world_size: ranks of every arm that has several.
+        seeds: replace those of the experiment.
+        data: replaces the dataset of the experiment, and allows no substitute for it.
+        model: replaces the model of the experiment.
+        world_size: number of ranks of every arm that has more than one.
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"npu"``; chosen when omitted.
-        threads: of each process; chosen when omitted.
-        quick: the experiment's own short version.
-        resume: a run folder to go on with, in place of ``lab`` and all that decides the numbers.
-        lang: of the report and of what is shown, ``en`` or ``zh``; English when omitted, of a
-            resumed run its own.
+        threads: threads of each process; chosen when omitted.
+        quick: run the short version that the experiment defines.
+        resume: a run folder to continue, instead of ``lab`` and all settings of the training.
+        lang: language of the report and the output, ``en`` or ``zh``; English when omitted, or
+            the language of the run that is resumed.
         report: write the report.
-        find: look for the cause where backends differ.
-        tensorboard: write curves for TensorBoard into the run folder as trials run.
-        progress: show on standard error what is at work, as the command does.
+        find: search for the cause if backends differ.
+        tensorboard: write curves for TensorBoard into the run folder while trials run.
+        progress: show progress on standard error, as the command does.
 
     Raises:
-        UserError: wrong input; nothing has been trained then.
-        KeyboardInterrupt: it was interrupted; ``resume`` goes on with the run folder.
+        UserError: invalid input; nothing has been trained.
+        KeyboardInterrupt: the run was interrupted; continue its folder with ``resume``.
 
     Example:
         >>> done = dualml.run("lab1", backend="numpy", arms=["adam"], quick=True, progress=False)
@@ -114,13 +114,13 @@ def run(
 
 
 def experiments(lang: str = "en") -> dict[str, str]:
-    """The experiments that come with dualml: name → title.
+    """Return the experiments that come with dualml, as name → title.
 
     Args:
-        lang: ``en`` or ``zh``.
+        lang: language of the titles, ``en`` or ``zh``.
 
     Raises:
-        UserError: another language.
+        UserError: the language is unknown.
     """
     from dualml.experiment.find import names
     from dualml.files import read_toml
@@ -130,10 +130,10 @@ def experiments(lang: str = "en") -> dict[str, str]:
 
 
 def overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """As ``--set`` takes them: ``KEY=VALUE`` with a value in TOML.
+    """Yield nested settings as ``KEY=VALUE``, the form that ``--set`` takes, with values in TOML.
 
     Raises:
-        UserError: a value that TOML has not.
+        UserError: a value cannot be written in TOML.
     """
     for key, value in settings.items():
         name = f"{above}{key}"

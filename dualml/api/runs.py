@@ -1,4 +1,4 @@
-"""A finished run: its trials, verdicts, tables and plots."""
+"""Read a finished run: its trials, verdicts, tables and plots."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ TABLES: dict[str, Callable[[StoredRun], table.Table]] = {
 
 
 class Run(StoredRun):
-    """A run folder, or several of one plan together: what `load` and `run` return.
+    """A run folder, or several of one plan together, as returned by `load` and `run`.
 
     Attributes:
-        folders: where it lies.
-        trials: one for each arm, backend and seed, with its curves and results.
-        arms: arm → its settings, as the experiment has them.
-        backends, seeds: those of the trials.
+        folders: the run folders.
+        trials: one trial per arm, backend and seed, with its curves and results.
+        arms: arm → its settings in the experiment.
+        backends, seeds: the backends and seeds of the trials.
         environment: backend → versions, device and threads.
-        changed: why a plan is not the one that was frozen, where one is not.
-        unreadable: one line for each file that is there and cannot be read.
+        changed: why a plan differs from the frozen one; empty if none does.
+        unreadable: one line per file that exists but cannot be read.
 
     Example:
         >>> done = dualml.load("runs/lab1-20260101-120000")
@@ -49,32 +49,35 @@ class Run(StoredRun):
         0.9722
     """
 
-    #: Of nothing that users give: `load` and `run` make it.
+    #: Users never construct a run: `load` and `run` do.
     __signature__ = Signature()
 
     @property
     def verdict(self) -> str | None:
-        """The worst of `verdicts`; None where nothing was compared."""
+        """The worst verdict of `verdicts`, or None if nothing was compared."""
         return table.worst(each.verdict for each in self.verdicts)
 
     @property
     def verdicts(self) -> tuple[Comparison, ...]:
-        """Every comparison that came to a verdict, of two backends, and on one backend of several
-        ranks or a method with the arm that they must equal."""
+        """Every comparison with a verdict.
+
+        These compare two backends, or, on one backend, an arm with several ranks or a training
+        method with the arm that it must equal.
+        """
         return tuple(table.compared(self))
 
     def trial(
         self, arm: str | None = None, backend: str | None = None, seed: int | None = None
     ) -> Trial:
-        """The one trial that this is said of; what all trials share may be left out.
+        """Return the one trial that matches; arguments that all trials share may be omitted.
 
         Args:
-            arm: its name in the experiment.
-            backend: as in `backends`.
-            seed: as in `seeds`.
+            arm: name of the arm in the experiment.
+            backend: one of `backends`.
+            seed: one of `seeds`.
 
         Raises:
-            UserError: none, or several.
+            UserError: no trial matches, or several do.
         """
         asked = {"arm": arm, "backend": backend, "seed": seed}
         asked = {name: value for name, value in asked.items() if value is not None}
@@ -97,15 +100,17 @@ class Run(StoredRun):
         backend: str | None = None,
         seed: int | None = None,
     ) -> Curve:
-        """A metric of one trial, as rank 0 recorded it: float64 arrays ``step``, ``value``,
-        ``epochs`` and ``seconds`` of shape (records,), NaN where nothing was recorded.
+        """Return one metric of one trial, as rank 0 recorded it.
+
+        The curve has float64 arrays ``step``, ``value``, ``epochs`` and ``seconds`` of shape
+        (records,), with NaN where nothing was recorded.
 
         Args:
-            metric: as in the column ``metric`` of `frame`.
-            arm, backend, seed: which trial, see `trial`.
+            metric: a value of the column ``metric`` of `frame`.
+            arm, backend, seed: select the trial, see `trial`.
 
         Raises:
-            UserError: no such trial, several, or a metric that it has not.
+            UserError: not exactly one trial matches, or it has no such metric.
         """
         curves = self.trial(arm, backend, seed).curves
         if metric not in curves:
@@ -113,15 +118,15 @@ class Run(StoredRun):
         return curves[metric]
 
     def frame(self, of: Literal["records", "trials", "verdicts"] = "records") -> DataFrame:
-        """A table of pandas.
+        """Return a table of the run as a pandas DataFrame.
 
         Args:
-            of: ``records`` (a row for each recorded number), ``trials`` (one for each trial, with
-                its results) or ``verdicts`` (one for each comparison); the columns and their units
+            of: ``records`` (one row per recorded number), ``trials`` (one per trial, with
+                its results) or ``verdicts`` (one per comparison); the columns and their units
                 are those of `dualml.store.table`.
 
         Raises:
-            UserError: another table, a damaged file of records, or pandas is not installed.
+            UserError: an unknown table, a damaged file of records, or pandas is missing.
         """
         if of not in TABLES:
             raise UserError(f"unknown table {of!r}{nearest(of, TABLES)}")
@@ -129,21 +134,21 @@ class Run(StoredRun):
 
     @cached_property
     def plot(self) -> Plot:
-        """Curves with Matplotlib, as ``run.plot.loss()``, ``run.plot("test_loss", arm="adam")``."""
+        """The Matplotlib plots: ``run.plot.loss()``, ``run.plot("test_loss", arm="adam")``."""
         return Plot(self)
 
     def report(self, out: str | PathLike[str] | None = None, lang: str = "en") -> Path:
         """Write the report again: ``report.html``, ``report.md`` and figures.
 
         Args:
-            out: the folder; that of the (first) run when omitted.
-            lang: ``en`` or ``zh``.
+            out: the output folder; the folder of the (first) run when omitted.
+            lang: language of the report, ``en`` or ``zh``.
 
         Returns:
-            The HTML page.
+            The path of the HTML page.
 
         Raises:
-            UserError: another language.
+            UserError: the language is unknown.
         """
         from dualml.report import render
 
@@ -157,6 +162,7 @@ class Run(StoredRun):
         )
 
     def _repr_html_(self) -> str:
+        """Return the HTML that notebooks show for a run."""
         from dualml.api.notebook import html
 
         return str(html(self))
@@ -166,12 +172,12 @@ def load(*folders: str | PathLike[str], force: bool = False) -> Run:
     """Read a run folder, or several that were made from one plan.
 
     Args:
-        folders: what ``dualml run`` or `run` wrote.
-        force: also where a plan was changed; `Run.changed` then says what.
+        folders: run folders that ``dualml run`` or `run` wrote.
+        force: accept a plan that was changed; `Run.changed` then says how.
 
     Raises:
-        UserError: no run folder, one of a newer version, a damaged ``run.json``, or plans that
-            differ. Of other files that cannot be read `Run.unreadable` tells.
+        UserError: not a run folder, a newer format, a damaged ``run.json``, or plans that
+            differ. `Run.unreadable` lists other files that cannot be read.
     """
     read = stored.load([Path(folder) for folder in folders], force=force)
     return Run(**{field.name: getattr(read, field.name) for field in fields(read)})

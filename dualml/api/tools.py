@@ -1,4 +1,4 @@
-"""What several files of the API need: libraries that are not always there, one value or many."""
+"""Helpers of the API: import optional libraries, accept one value or many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dualml.errors import UserError
 
 
 def needed(module: str) -> Any:
-    """A module of pandas or Matplotlib.
+    """Import a module of an optional library (pandas or Matplotlib).
 
     Raises:
         UserError: the library is not installed.
@@ -26,7 +26,7 @@ def needed(module: str) -> Any:
 
 
 def listed(values: Any) -> list[Any]:
-    """One value alone is a list of one, None an empty one."""
+    """Return the values as a list: a single value becomes a list of one, None an empty list."""
     if values is None:
         return []
     return [values] if isinstance(values, str | int) else list(values)

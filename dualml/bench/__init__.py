@@ -1,1 +1,1 @@
-"""What a backend's device can do, measured in sections that fail alone: `dualml bench`."""
+"""`dualml bench`: measure what a backend's device can do, in sections that fail independently."""

@@ -1,4 +1,4 @@
-"""Lab 1 on the device, on the CPU and by the referee: one plan, and a verdict for each pair."""
+"""Run lab 1 on the device, on the CPU and on the reference: one plan, one verdict per pair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dualml.store.trial import trial_folder
 
 REFEREE = "numpy"
 ARMS = ("gd", "sgd", "adam")
-#: Of a quick run: the least work that gives a verdict.
+#: Options of a quick run: the least work that gives a verdict.
 LITTLE = ("--set", "arms.sgd.updates=10", "--set", "data.train=256", "--set", "data.test=64")
 
 
@@ -35,10 +35,10 @@ class Trials:
         self.run = read_run(folder)
 
     def of(self, arm: str) -> Trajectory:
-        """What the trial of an arm left behind.
+        """Return the recorded trajectory of an arm.
 
         Raises:
-            TrialError: it did not end well.
+            TrialError: the trial failed or is missing.
         """
         plan = PLAN.read(plan_folder(self.folder))
         key = (arm, self.backend, self.run.protocol(self.folder).seeds_of(arm)[0])
@@ -51,21 +51,21 @@ class Trials:
 
 
 def arms_of(job: Job) -> Sequence[str]:
+    """Return the arms to run."""
     return ("sgd",) if job.quick else ARMS
 
 
 def run_lab(
     job: Job, backend: str, device: str, name: str = "", environ: Mapping[str, str] | None = None
 ) -> Trials:
-    """Lab 1 in its quick form on the embedded digits, in processes of its own; once for all
-    sections.
+    """Run lab 1 in its quick form on the embedded digits, in a separate process, once per folder.
 
     Args:
-        name: of the run's folder; default: the backend's and the device's.
-        environ: variables for its workers.
+        name: name of the run folder; by default from backend and device.
+        environ: further environment variables of the run.
 
     Raises:
-        TrialError: it ended badly or not in time.
+        TrialError: the run failed or exceeded the time limit.
     """
     folder = Path(job.folder) / (name or f"lab-{backend}-{device.replace(':', '')}")
     if (folder / RUN.name).exists():
@@ -87,10 +87,10 @@ def run_lab(
 def judge(
     a: Trials, b: Trials, arm: str, envelopes: list[Envelope] | None = None
 ) -> dict[str, Any]:
-    """The cells of their comparison, see `dualml.parity.pairs.compare`.
+    """Compare one arm of two runs; return the cells, see `dualml.parity.pairs.compare`.
 
     Raises:
-        TrialError: one of them is missing, or they are of different plans.
+        TrialError: a trial is missing, or the runs have different plans.
     """
     if a.run.plan_hash != b.run.plan_hash:
         raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")
@@ -107,7 +107,7 @@ def judge(
 
 
 def section(job: Job, add: Add) -> None:
-    """A row for each arm and pair; what cannot run is one with its reason."""
+    """Add a row per arm and pair; what cannot run gets a row with the reason."""
     devices = dict.fromkeys(((job.backend, job.device), (job.backend, "cpu"), (REFEREE, "cpu")))
     together = len(devices) if job.threads >= 2 * len(devices) else 1
     job = replace(job, threads=max(1, job.threads // together))

@@ -1,4 +1,4 @@
-"""What was found, as tables: for the terminal and for docs/gpu.md in both languages."""
+"""Show benchmark results as tables: in the terminal, and in docs/gpu.md in both languages."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from dualml.words import Words, numbers
 
 PAGES = {"en": "gpu.md", "zh": "gpu.zh.md"}
 LINKS = {"en": "English · [中文](gpu.zh.md)", "zh": "[English](gpu.md) · 中文"}
-#: Facts of the machine that decide the figures, in this order.
+#: Facts about the machine that affect the figures, in this order.
 FACTS = ("device_name", "gpus", "cuda_driver", "torch", "build", "cudnn", "python", "numpy", "cpu",
          "cores", "memory", "threads", "git")  # fmt: skip
-#: Columns whose cells are numbers.
+#: Columns of numbers.
 NUMBERS = ("envelopes", "accuracies", "passed", "failed", "skipped", "seconds", "product",
            "convolution", "milliseconds", "per_ours", "per_float32", "loss", "first_gap",
            "last_gap", "ranks", "bytes", "allocated", "reserved")  # fmt: skip
 
 
 def tables(results: Mapping[str, Any], lang: str) -> Iterator[Table]:
-    """One for each section that was begun."""
+    """Yield one table per section that was started."""
     words = Words(lang)
     for section in results["sections"]:
         yield table(section, words)
 
 
 def table(section: Mapping[str, Any], words: Words) -> Table:
-    """The rows of a section, with a column of reasons where one has any."""
+    """Make the table of a section, with a column of reasons if a row has one."""
     keys, rows = list(section["columns"]), section["rows"]
     shown = [key for key in keys if any(key in row for row in rows)] or keys[:1]
     shown += [REASON] if any(REASON in row for row in rows) else []
@@ -48,11 +48,12 @@ def table(section: Mapping[str, Any], words: Words) -> Table:
 
 
 def unit(key: str, words: Words) -> str:
+    """Return the unit of a column, or an empty string."""
     return words.either(f"bench.unit.{key}", "")
 
 
 def cell(key: str, row: Mapping[str, Any], words: Words) -> Cell:
-    """One value; the first cell of a row that is not as it should be is marked."""
+    """Return the cell of one value; failed rows are marked at their reason, verdict or failures."""
     if key not in row:
         return Cell("")
     value, wrong = row[key], row.get("ok") is False and key in (REASON, "verdict", "failed")
@@ -60,7 +61,7 @@ def cell(key: str, row: Mapping[str, Any], words: Words) -> Cell:
 
 
 def cell_text(key: str, value: Any, words: Words) -> str:
-    """A value as text: numbers rounded, quartiles in brackets, names in the page's language."""
+    """Format a value: numbers rounded, quartiles in brackets, names in the page's language."""
     if key == REASON:
         return because(value, words)
     if value is None:
@@ -84,7 +85,7 @@ def cell_text(key: str, value: Any, words: Words) -> str:
 
 
 def because(value: Any, words: Words) -> str:
-    """A reason: one of ours in the page's language, a foreign one as it came."""
+    """Format a reason: dualml's own in the page's language, others unchanged."""
     if isinstance(value, str):
         return value
     if value["key"] == "divergence":
@@ -93,18 +94,18 @@ def because(value: Any, words: Words) -> str:
 
 
 def facts(results: Mapping[str, Any], lang: str) -> list[str]:
-    """The machine's words, a line each."""
+    """Return the facts about the machine, one line each."""
     words, machine = Words(lang), results["machine"]
     named = {key: words(f"bench.fact.{key}") for key in FACTS if machine.get(key)}
     return [words("bench.fact_line", name=named[k], value=machine[k]) for k in named]
 
 
 def page(known: Sequence[Section], lang: str, results: Mapping[str, Any] | None = None) -> str:
-    """The whole page; a section that was not measured says so.
+    """Render the whole page; a section that was not measured says so.
 
     Args:
-        known: all sections, in order.
-        results: of `dualml.bench.run.run`; without them nothing was run.
+        known: all sections, in their order on the page.
+        results: results of `dualml.bench.run.run_sections`; None if nothing was run.
     """
     words, done = Words(lang), {s["name"]: s for s in (results or {}).get("sections", ())}
     parts = [f"# {words('bench.page.title')}", LINKS[lang], words("bench.page.head")]
@@ -126,7 +127,7 @@ def page(known: Sequence[Section], lang: str, results: Mapping[str, Any] | None 
 
 
 def write(folder: Path, known: Sequence[Section], results: Mapping[str, Any] | None) -> list[Path]:
-    """Both pages; where they are."""
+    """Write the pages in both languages; return their paths."""
     paths = []
     for lang, name in PAGES.items():
         paths.append(folder / name)

@@ -1,4 +1,4 @@
-"""All sections one after the other, each in a process with a limit; what they found, as JSON."""
+"""Run all sections, each in a process with a time limit, and save the results as JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dualml.files import read_json, write_json
 from dualml.machine import Finished, bounded, python
 
 RESULTS = "bench.json"
-#: The import of a framework and the first word to a device, at most.
+#: Maximum seconds to import a framework and open a device.
 START_S = 120.0
-#: Below so many seconds nothing is begun.
+#: Sections are not started with fewer seconds left.
 LEAST_S = 5.0
 
 Results = dict[str, Any]
@@ -35,11 +35,11 @@ def run(
     """Measure the chosen sections; ``bench.json`` in the job's folder is written after each.
 
     Args:
-        job: ``seconds`` is what all of it may take.
-        tell: called with a section and its limit when it begins.
+        job: the request; ``seconds`` is the time limit of all sections together.
+        tell: called with a section and its time limit when it starts.
 
     Raises:
-        UserError: the device is not there.
+        UserError: the device is not available.
     """
     begin, folder = time.monotonic(), Path(job.folder)
     results: Results = {
@@ -61,10 +61,10 @@ def run(
 
 
 def machine(info: BackendInfo, job: Job) -> dict[str, str]:
-    """What the backend says of its device.
+    """Return the backend's facts about its device.
 
     Raises:
-        UserError: it cannot be had, with the backend's reason.
+        UserError: the device is not available, with the backend's reason.
     """
     folder = Path(job.folder)
     ended = start(info, MACHINE, job, START_S)
@@ -75,14 +75,14 @@ def machine(info: BackendInfo, job: Job) -> dict[str, str]:
 
 
 def one(info: BackendInfo, section: Section, job: Job, folder: Path) -> Results:
-    """One section: its rows, and at their end a reason where it did not end well."""
+    """Run one section; return its rows, with a reason at the end if it failed."""
     begin, path = time.monotonic(), folder / f"{section.name}.jsonl"
     path.unlink(missing_ok=True)
     if job.seconds < min(LEAST_S, section.limit_s):
         return outcome(section, "not_run", 0.0, [{REASON: {"key": "no_time"}}])
     ended = start(info, section.name, job, job.seconds, section.target)
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    rows = [json.loads(line) for line in lines if line.endswith("}")]  # not one cut short
+    rows = [json.loads(line) for line in lines if line.endswith("}")]  # skip truncated ones
     state = "done" if ended.code == 0 else "failed"
     if ended.code is None:
         rows.append({REASON: {"key": "stopped", "seconds": round(job.seconds)}, "ok": False})
@@ -92,7 +92,7 @@ def one(info: BackendInfo, section: Section, job: Job, folder: Path) -> Results:
 
 
 def start(info: BackendInfo, name: str, job: Job, limit: float, *target: str) -> Finished:
-    """A process of `dualml.bench.work`; what it printed goes into ``NAME.log``."""
+    """Run `dualml.bench.work` in a process; its output is written to ``NAME.log``."""
     folder = Path(job.folder)
     write_json(folder / JOB, asdict(job))
     command = python("-m", "dualml.bench.work", str(folder), name, *target)
@@ -102,12 +102,13 @@ def start(info: BackendInfo, name: str, job: Job, limit: float, *target: str) ->
 
 
 def last_line(ended: Finished) -> str:
-    """What a process said last, or how it ended."""
+    """Return the last line that a process printed, or how it ended."""
     lines = [line.strip() for line in (ended.err or ended.out).splitlines() if line.strip()]
     return lines[-1][:300] if lines else f"ended with code {ended.code}"
 
 
 def outcome(section: Section, state: str, seconds: float, rows: list[Results]) -> Results:
+    """Return the result of a section as a JSON-serializable dict."""
     columns = list(section.columns)
     return {
         "name": section.name, "state": state, "seconds": seconds, "columns": columns, "rows": rows
@@ -115,7 +116,7 @@ def outcome(section: Section, state: str, seconds: float, rows: list[Results]) -
 
 
 def well(results: Results) -> bool:
-    """Whether every section ran to its end and every row is as it should be."""
+    """Whether every section finished and every row is as it should be."""
     return all(
         section["state"] == "done" and all(row.get("ok", True) for row in section["rows"])
         for section in results["sections"]

@@ -1,4 +1,4 @@
-"""What a section of the benchmark is, what it is asked and what it may say."""
+"""The interface of a benchmark section: its definition, its request, and the rows it reports."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 from dualml.backend import BackendInfo
 
-#: The request, in the folder of the results.
+#: File of the request, in the folder of the results.
 JOB = "job.json"
-#: What a row may say beside the columns of its table: why it has no figures, or what to know.
+#: Key of a row for a reason: why it has no figures, or what a reader has to know.
 REASON = "reason"
 
 
 class Add(Protocol):
-    """Takes a row: column → number, text, or quartiles. It is on disk when this returns.
+    """Callback that saves a row: column → number, text, or quartiles. It is on disk on return.
 
     ``ok=False`` marks a row that is not as it should be; ``reason`` is a text, or a key of
     ``bench.reason`` with its values.
@@ -28,13 +28,13 @@ class Add(Protocol):
 
 @dataclass(frozen=True)
 class Section:
-    """One table.
+    """One section of the benchmark, with one table.
 
     Attributes:
-        name: of its texts, ``bench.title.NAME`` and ``bench.about.NAME``.
-        target: ``"module:function"``, called as ``function(job, add)`` in a process of its own.
-        limit_s: seconds after which that process is ended.
-        columns: keys of the table, in order.
+        name: its name, also in the messages ``bench.title.NAME`` and ``bench.about.NAME``.
+        target: ``"module:function"``, called as ``function(job, add)`` in a separate process.
+        limit_s: seconds after which that process is killed.
+        columns: keys of the table's columns, in order.
     """
 
     name: str
@@ -45,15 +45,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Job:
-    """What a section is asked.
+    """The request to a section.
 
     Attributes:
         backend: name of the backend.
-        device: as on the command line, never ``auto``.
-        folder: for files of its own.
+        device: the device as on the command line, never ``auto``.
+        folder: folder for the section's files.
         threads: threads inside one operator on the CPU.
-        quick: tiny sizes, which show that it works and not how fast.
-        seconds: what it may take at most.
+        quick: use tiny sizes, which show that it works but not how fast.
+        seconds: time limit.
     """
 
     backend: str
@@ -76,7 +76,7 @@ SUITE = Section(
 
 
 def sections(info: BackendInfo) -> list[Section]:
-    """Those of every backend, between them those that its package adds in ``bench``."""
+    """Return the sections of a backend: the common ones, and those of its module ``bench``."""
     module = f"{info.package}.bench"
     known = importlib.util.find_spec(module) is not None
     own: Sequence[Section] = importlib.import_module(module).SECTIONS if known else ()

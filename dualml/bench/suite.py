@@ -1,4 +1,4 @@
-"""The conformance suite on the device, file by file."""
+"""Run the conformance suite on the device, file by file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from dualml.machine import bounded
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "conformance"
-#: Files that a quick run tries, and the tests in them.
+#: Files that a quick run executes, and the tests in them.
 FEW = ("test_training.py", "softmax")
-#: Reasons that one cell has room for.
+#: Maximum number of reasons in one cell.
 MOST = 3
 
 
 def section(job: Job, add: Add) -> None:
-    """A row for each file of the suite: a file that hangs or crashes costs its own row alone."""
+    """Add a row per file of the suite, so that a file that hangs or crashes costs only its own
+    row."""
     if not FOLDER.is_dir():
         add(reason={"key": "no_suite"})
         return
@@ -47,7 +48,7 @@ def section(job: Job, add: Add) -> None:
 
 
 def environ(job: Job) -> dict[str, str]:
-    """Of the suite's process: plugins that happen to be installed could change what it does."""
+    """Return the environment of the suite's process, without auto-loaded pytest plugins."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
@@ -59,7 +60,7 @@ def environ(job: Job) -> dict[str, str]:
 
 
 def counts(report: Path) -> dict[str, Any]:
-    """Cells from pytest's report in the JUnit format: how many, and why those that did not pass."""
+    """Read pytest's JUnit report: numbers of tests by outcome, and why some did not pass."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
     failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
@@ -75,12 +76,13 @@ def counts(report: Path) -> dict[str, Any]:
 
 
 def first(element: ElementTree.Element) -> str:
+    """Return the first line of a failure's message."""
     lines = (element.get("message") or "").strip().splitlines() or [""]
     return lines[0][:200]
 
 
 def listed(reasons: Iterable[str]) -> str:
-    """Each once, the first few of them."""
+    """Join the first distinct reasons."""
     distinct = list(dict.fromkeys(reasons))
     more = [f"+ {len(distinct) - MOST}"] if len(distinct) > MOST else []
     return "; ".join([*distinct[:MOST], *more])

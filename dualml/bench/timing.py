@@ -1,7 +1,7 @@
-"""Ratios that survive a busy machine: variants take turns in one process, round after round.
+"""Timing ratios that are robust on a busy machine: variants alternate in one process.
 
-A round's times share whatever else the machine was doing, so their ratio hardly depends on it. The
-median over the rounds is the result, the quartiles say how far to trust it.
+The times of a round share whatever else the machine was doing, so their ratio hardly depends on it.
+The median over the rounds is the result, the quartiles say how far to trust it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Times = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median and quartiles of ratios of two variants' times in the same round."""
+    """Median and quartiles of the ratios of two variants' times in the same round."""
 
     median: float
     low: float
@@ -26,15 +26,15 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the result.
+    """One line of the results.
 
     Attributes:
-        section: the table it belongs to.
-        what, against: what of ours was measured, and what it is held against.
-        ours, other: the two figures in ``unit``; ``other`` is None where only a limit counts.
-        ratio: ours / other: below 1, ours is the faster or the smaller one.
-        target: largest ``ratio`` (or ``ours``, without a ratio) that is good; None: just reported.
-        note: what a reader has to know; for a missed target, why.
+        section: the table of this row.
+        what, against: what was measured, and what it is compared with.
+        ours, other: the two figures in ``unit``; ``other`` is None if there is only a limit.
+        ratio: ours / other; below 1, ours is faster or smaller.
+        target: largest acceptable ``ratio`` (or ``ours``, without a ratio); None for no target.
+        note: a note for readers; for a missed target, the reason.
     """
 
     section: str
@@ -49,23 +49,24 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """Whether the target is met; None without a target."""
         if self.target is None:
             return None
         return (self.ratio.median if self.ratio else self.ours) <= self.target
 
     def describe(self) -> dict[str, Any]:
+        """Return the row as a JSON-serializable dict."""
         return {**asdict(self), "met": self.met}
 
 
 def take_turns(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2) -> Times:
-    """Name → its time in each round.
+    """Run the variants alternately; return name → time in each round.
 
     Args:
-        variants: name → one round of it; returns the time it took, in any unit.
-        rounds: how many count. Their order is drawn anew in each round: what a variant leaves
-            behind, in caches or at work in other threads, then burdens all others alike.
-        warm_up: rounds before them that do not count.
+        variants: name → function that runs one round and returns its time, in any unit.
+        rounds: number of rounds. Each has a random order of variants: what a variant leaves
+            behind, in caches or in other threads, then affects all others alike.
+        warm_up: number of rounds before, which are not counted.
     """
     draw = random.Random(0)
     times: Times = {name: [] for name in variants}
@@ -78,10 +79,10 @@ def take_turns(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up
 
 
 def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Of the times of two variants, round by round.
+    """Compute the quartiles of the ratios of two variants' times, round by round.
 
     Raises:
-        ValueError: not the same rounds, or fewer than two.
+        ValueError: the numbers of rounds differ, or are less than two.
     """
     if len(ours) != len(other) or len(ours) < 2:
         raise ValueError(f"two or more common rounds needed; received {len(ours)} and {len(other)}")
@@ -91,7 +92,7 @@ def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def fastest(times: Times, names: Sequence[str]) -> str:
-    """The one with the smallest median: the best competitor, chosen after the race."""
+    """Return the variant with the smallest median time: the strongest competitor."""
     return min(names, key=lambda name: statistics.median(times[name]))
 
 
@@ -105,10 +106,10 @@ def row(
     why_missed: str = "",
     **more: Any,
 ) -> Row:
-    """A row in milliseconds from two variants' times in milliseconds.
+    """Make a row in milliseconds from two variants' times in milliseconds.
 
     Args:
-        why_missed: the note of a missed target.
+        why_missed: the note if the target is missed.
     """
     made = Row(
         section=section,

@@ -1,6 +1,6 @@
-"""One section in a process of its own: ``python -m dualml.bench.work FOLDER NAME TARGET``.
+"""Run one section in its own process: ``python -m dualml.bench.work FOLDER NAME TARGET``.
 
-``machine`` without a target writes down what the device is.
+``machine`` without a target writes the facts about the device to a file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dualml.errors import TrialError, Unsupported, UserError
 from dualml.files import finite, read_json, write_json
 
 MACHINE = "machine"
-#: Characters of a foreign error that a table has room for.
+#: Maximum characters of an error in a table.
 MOST = 300
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line; the name of its kind tells most where it is not one of ours."""
+    """Describe an error in one line, with its type unless it is an error class of dualml."""
     line = " ".join(str(error).split())[:MOST]
     ours = isinstance(error, UserError | TrialError | Unsupported)
     return line if ours and line else f"{type(error).__name__}: {line}".rstrip(": ")
 
 
 def work(folder: Path, name: str, target: str = "") -> int:
-    """Run the section; its exit code."""
+    """Run a section, or write the facts about the device; return the exit code."""
     job = Job(**read_json(folder / JOB))
     try:
         if name == MACHINE:

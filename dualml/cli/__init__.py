@@ -1,4 +1,4 @@
-"""The command line: thin commands, no logic, nothing heavy imported before it is needed."""
+"""The command line: thin commands without logic; heavy imports happen when a command needs them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from dualml.cli.signals import end_as_interrupted
 from dualml.launch.local_rank import without_local_rank
 
 PROGRAM = "dualml"
-#: Set by a shell that wants to know how a line may go on.
+#: Variable that a shell sets to ask for completions.
 COMPLETING = "_DUALML_COMPLETE"
 
 
 def main() -> None:
-    """Entry point. Users see one clear line, never a traceback, for input that cannot be meant."""
+    """Run the command line.
+
+    For invalid input, users see one clear line, never a traceback.
+    """
     end_as_interrupted()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that has no ✓ gets a ?
+        if isinstance(stream, io.TextIOWrapper):  # an encoding without ✓ gets a ?
             stream.reconfigure(errors="replace")
     lang = "en"
     sys.argv[1:] = without_local_rank(sys.argv[1:], os.environ)
@@ -42,7 +45,7 @@ def main() -> None:
         try:
             defaults = read(command)
         except UserError:
-            if not completing:  # no mistake disturbs a line that is being typed
+            if not completing:  # errors must not disturb a line that is being typed
                 raise
             defaults = Defaults()
         for line in () if completing else defaults.notices:
@@ -57,15 +60,16 @@ def main() -> None:
         code = 130
     except Exception as error:
         code = explain(error, lang)
-    # Python remembers an interrupt that came while text was executed, as for a dataclass of a
-    # module that was being imported: `python -m` then ends by SIGINT, whatever its exit code is to
-    # be. It forgets as soon as other text is executed.
+    # Python remembers an interrupt that arrived during `exec`, as for a dataclass of a module that
+    # was being imported: `python -m` then ends with SIGINT, whatever the exit code. Another `exec`
+    # clears that state.
     exec("")
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def explain(error: Exception, lang: str = "en") -> int:
-    """Print an expected error as one line; its exit code. Anything else is a bug of ours."""
+    """Print an expected error as one line and return its exit code; raise an unexpected one
+    again."""
     from typer import Abort, Exit, TyperException
 
     from dualml.cli.usage import in_language, usage

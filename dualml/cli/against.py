@@ -1,4 +1,4 @@
-"""``dualml compare`` of two run folders, and ``dualml baseline``."""
+"""``dualml compare`` for two run folders, and ``dualml baseline``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def compare_folders(
     lang: str,
     **options: Any,
 ) -> Against:
-    """Judge two run folders, and print and write what was asked for.
+    """Compare two run folders, and print and write the requested outputs.
 
     Args:
-        options: of `dualml.parity.against.compare_runs`.
+        options: passed to `dualml.parity.against.compare_runs`.
     """
     from dualml.parity.against import compare_runs
     from dualml.report.against import against_page, pair_table
@@ -60,7 +60,7 @@ def compare_folders(
 
 
 def partners(option: str, word: str, *, alone: bool = False) -> tuple[str, str]:
-    """``a=b`` as its two names; ``alone``: a name by itself is its own partner."""
+    """Parse ``a=b`` into two names; with ``allow_single``, a single name is its own partner."""
     name, equals, other = word.partition("=")
     if alone and name and not equals:
         return name, name
@@ -75,7 +75,7 @@ def baseline(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Keep of a run what later runs are compared with, small enough for a repository."""
+    """Save the part of a run that later runs are compared with; small enough for a repository."""
     from dualml.store.baseline import write_baseline
     from dualml.store.side import read_side
     from dualml.words import numbers

@@ -51,6 +51,7 @@ app = typer.Typer(
 
 
 def version(asked: bool) -> None:
+    """Print the version and exit."""
     if asked:
         typer.echo(f"dualml {__version__}")
         raise typer.Exit
@@ -61,7 +62,7 @@ def main(
     version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True)] = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Options before the command hold for every command."""
+    """Handle the options before the command, which apply to every command."""
     if lang is not None:
         os.environ["DUALML_LANG"] = lang
 
@@ -74,7 +75,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
-# Its further options are those of `dualml run`; what stands after -- is a command.
+# Other options are passed on to `dualml run`; everything after -- is a command.
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("submit", cls=SubmitCommand, context_settings=MORE)(submit)
 app.add_typer(data, name="data")

@@ -1,4 +1,4 @@
-"""The arms of an experiment as tables: a group each, with what varies in it."""
+"""Show the arms of an experiment as tables: one per group, with the settings that vary."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dualml.optim import Schedule
 from dualml.report.blocks import Column, Table
 from dualml.words import Words, numbers
 
-#: Unit of a setting, a key of ``unit``.
+#: Setting → its unit, a key of the message section ``unit``.
 UNITS = {"batch_size": "samples", "seconds": "seconds"}
-#: What is a number wherever it stands.
+#: Settings that are numbers.
 NUMBERS = ("world_size", "optimizer.lr", "samples", "updates", "epochs", *UNITS)
 
 
 def tables(experiment: Experiment, words: Words) -> Iterator[Table]:
-    """One for each group: the settings that differ between its arms, by their keys in the file."""
+    """Yield one table per group, with the settings that differ between its arms, by TOML key."""
     everywhere = alike([settings(arm) for arm in experiment.arms.values()])
     for group in experiment.groups():
         arms = {n: settings(a) for n, a in experiment.arms.items() if a.group == group}
@@ -44,7 +44,7 @@ def tables(experiment: Experiment, words: Words) -> Iterator[Table]:
 
 
 def common(experiment: Experiment, words: Words) -> str:
-    """What all arms have: model, loss, data, seeds, and settings in which they do not differ."""
+    """Describe what all arms share: model, loss, data, seeds, and settings that do not differ."""
     protocol = {
         "model": experiment.model,
         "loss": experiment.loss,
@@ -56,11 +56,12 @@ def common(experiment: Experiment, words: Words) -> str:
 
 
 def alike(many: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What all of them have."""
+    """Return the items that all mappings share."""
     return {k: v for k, v in many[0].items() if all(other.get(k) == v for other in many)}
 
 
 def listed(values: Mapping[str, str], words: Words) -> str:
+    """Format settings as a list in prose, with their units."""
     parts = []
     for key, value in values.items():
         measure = unit(key, words) if value[:1].isdigit() else ""
@@ -69,11 +70,12 @@ def listed(values: Mapping[str, str], words: Words) -> str:
 
 
 def unit(key: str, words: Words) -> str:
+    """Return the unit of a setting, or an empty string."""
     return words(f"unit.{UNITS[key]}") if key in UNITS else ""
 
 
 def settings(arm: Arm) -> dict[str, str]:
-    """Key → value as text, of what an arm decides and does not leave as it is by itself."""
+    """Return the settings of an arm that differ from their defaults: key → value as text."""
     values = {"world_size": str(arm.world_size)}
     if arm.kind != "train":
         return values | {
@@ -118,8 +120,10 @@ def settings(arm: Arm) -> dict[str, str]:
 
 
 def usual(arm: Arm, key: str) -> str:
-    """What a split has by itself, where another one of the group has something else; or fp32, or no
-    recomputation."""
+    """Return the default of a setting that another arm of the group changes, or an empty string.
+
+    Only settings of a split, the precision and recomputation have such a default.
+    """
     if key in ("precision", "recompute") and arm.kind == "train" and not arm.method:
         return plain(getattr(arm, key))
     table, _, name = key.partition(".")
@@ -127,7 +131,10 @@ def usual(arm: Arm, key: str) -> str:
 
 
 def chosen(described: Any, without: str = "") -> str:
-    """Its name and what is not as it would be by itself: ``sgd(momentum=0.9)``."""
+    """Format a dataclass as its name and the fields that differ from the defaults.
+
+    Example: ``sgd(momentum=0.9)``.
+    """
     values = {
         f.name: getattr(described, f.name)
         for f in fields(described)
@@ -137,12 +144,13 @@ def chosen(described: Any, without: str = "") -> str:
 
 
 def called(name: str, values: Mapping[str, Any]) -> str:
+    """Format a name and its settings: ``name(key=value, …)``."""
     inside = ", ".join(f"{key}={plain(value)}" for key, value in values.items())
     return f"{name}({inside})" if name and inside else name or inside
 
 
 def plain(value: Any) -> str:
-    """As the experiment file writes it, without the quotes."""
+    """Format a value as in the experiment file, without quotes."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""`dualml bench`: what a backend does on a device, section by section."""
+"""`dualml bench`: measure what a backend does on a device, section by section."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bench(
     as_json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """What a backend does on a device, in tables; exit 1 if something is not as it should be."""
+    """Measure what a backend does on a device, in tables; exit with 1 if a check fails."""
     from dualml.backend import choose
     from dualml.bench.page import facts, tables, write
     from dualml.bench.run import RESULTS, run, well
@@ -59,6 +59,7 @@ def bench(
         job = Job(info.name, device, str(folder), default_threads(), quick, limit)
 
         def tell(section: Section, seconds: float) -> None:
+            """Print that a section begins, and its time limit."""
             title = words(f"bench.title.{section.name}")
             print_text(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
 
@@ -85,10 +86,10 @@ def bench(
 
 
 def pick(known: list[Section], only: list[str] | None) -> list[Section]:
-    """The sections that are asked for, in their usual order.
+    """Return the requested sections in their usual order.
 
     Raises:
-        UserError: an unknown name.
+        UserError: a section is unknown.
     """
     names = [section.name for section in known]
     for name in only or ():
@@ -100,10 +101,10 @@ def pick(known: list[Section], only: list[str] | None) -> list[Section]:
 def check_page(
     page: Path | None, kind: str, only: list[str] | None, quick: bool, no_run: bool
 ) -> None:
-    """A page shows all sections of one GPU in full, or that nothing was run.
+    """Check that a page would show all sections of a GPU in full, or that nothing was run.
 
     Raises:
-        UserError: what was asked for would make another one.
+        UserError: the options would produce an incomplete page.
     """
     if page is None:
         return

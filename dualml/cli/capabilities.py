@@ -1,4 +1,4 @@
-"""`dualml capabilities`: every collective and message of every backend, tried live."""
+"""`dualml capabilities`: try every collective and point-to-point operation of every backend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def capabilities(
     as_json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """How each backend executes collectives and messages: native, composed or not at all."""
+    """Show how each backend executes collectives and messages: native, composed, or not at all."""
     from rich.console import Console
 
     from dualml.backend import backends, choose
@@ -71,7 +71,10 @@ def capabilities(
 
 
 def cell(column: Column, primitive: str, words: Mapping[str, str], dtypes: bool) -> Cell:
-    """The kind, what it is made of, and the types that differ; or all types in detail."""
+    """Return the cell of one primitive: implementation, detail, and dtypes that differ.
+
+    With ``dtypes``, all dtypes are listed.
+    """
     if column.reason is not None:
         kind = "failed" if column.asked else "unsupported"
         return Cell(f"{words[kind]}: {column.reason}", TONES[kind])

@@ -1,4 +1,4 @@
-"""`dualml checkpoint`: what is in a checkpoint, and the same in another format."""
+"""`dualml checkpoint`: show a checkpoint, and convert it to another format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def show(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Tensors, step and layout of a checkpoint; its tensors are not read."""
+    """Show the tensors, the step and the layout of a checkpoint, without reading tensor data."""
     from dualml.checkpoint import opened
     from dualml.checkpoint.shown import describe, table, title
     from dualml.checkpoint.weights import check_alike
@@ -54,7 +54,7 @@ def convert(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Write a checkpoint in another format or another number of files, bit for bit."""
+    """Convert a checkpoint to another format or another number of files, bit for bit."""
     from dualml.checkpoint import opened
     from dualml.checkpoint.convert import convert as write
     from dualml.checkpoint.shown import describe, title

@@ -23,8 +23,10 @@ def clean(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Remove run folders: those that are named, or those in runs/ for which all holds that is
-    asked. It says what goes, and asks."""
+    """Remove run folders: those that are named, or those in runs/ that match all conditions.
+
+    Lists them first and asks for confirmation.
+    """
     from dualml.housekeeping import listing, removal
     from dualml.jobs.store import Jobs, home
     from dualml.report.page import terminal

@@ -1,4 +1,4 @@
-"""Jobs that are commands: what stands after ``--`` of ``dualml submit``."""
+"""Jobs that run a command: everything after ``--`` of ``dualml submit``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dualml.jobs.command import label_of, script_of
 
 
 def submit_command(command: list[str], before: Sequence[str], given: dict[str, Any]) -> None:
-    """Queue or render a command.
+    """Queue a command, or render it into files.
 
     Args:
-        before: words before ``--`` that are no options of ``dualml submit``.
-        given: these options.
+        before: words before ``--`` that are not options of ``dualml submit``.
+        given: the options of ``dualml submit``.
 
     Raises:
-        UserError: what cannot be started, or does not go together.
+        UserError: the command cannot be started, or the options conflict.
     """
     from dualml.cost.units import nbytes
 
@@ -58,7 +58,7 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
 
 
 def check_size(size: int, nodes: int) -> None:
-    """Raise `UserError` for too many workers, and for some that nodes cannot share evenly."""
+    """Raise `UserError` for too many workers, or if they do not divide evenly among nodes."""
     from dualml.experiment.arm import MOST_RANKS
 
     if size > MOST_RANKS:
@@ -69,8 +69,10 @@ def check_size(size: int, nodes: int) -> None:
 
 
 def check_startable(command: Sequence[str]) -> None:
-    """Raise `UserError` for a program that is not there, and for a script that Python would not
-    find: said now, not when its turn comes."""
+    """Raise `UserError` if the program or its Python script does not exist.
+
+    This is checked on submission, not when the job starts.
+    """
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: there is no such program on the PATH")
     script = script_of(command)
@@ -79,6 +81,6 @@ def check_startable(command: Sequence[str]) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise `UserError` for a folder with something in it, or a file."""
+    """Raise `UserError` if the path is a file or a non-empty folder."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} is there already; name a new folder")

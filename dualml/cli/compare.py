@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from dualml.parity.models.comparison import Comparison
 
 Option = typer.Option
-#: Exit codes of a verdict; what cannot be compared is wrong input.
+#: Verdict → exit code; what cannot be compared counts as invalid input.
 CODES = {"equal": 0, "statistically equal": 0, "different": 3, "not comparable": 2}
-#: What frameworks say of real numbers where they want whole ones.
+#: Pattern in the errors of frameworks that expect integers and receive floats.
 WHOLE = r"\b(Long|Int|int64|int32|integer|indices)\b"
-#: Columns of the phases that hold numbers.
+#: Columns of the table of phases that contain numbers.
 NUMBERS = ("arrays", "step", "distance", "envelope", "ratio")
 
 
@@ -57,7 +57,10 @@ def compare(
     lang: Lang = "en",
 ) -> None:
     """Compare two runs, two traces, two dumps of other tools, or a PyTorch model and its MindSpore
-    port; exit 0 if they are equal, 3 if they are different, 2 if they cannot be compared."""
+    port.
+
+    Exits with 0 if they are equal, 3 if they are different, 2 if they cannot be compared.
+    """
     from dualml.cli.run import numbers
     from dualml.store.side import are_sides
 
@@ -117,13 +120,20 @@ def compare(
 
 
 def refuse(options: dict[str, Any], of: str, a: str, b: str, are: str) -> None:
-    """Raises `UserError` where options were given that A and B have no use for."""
+    """Raise `UserError` if an option was given that does not apply to the kind of A and B.
+
+    Args:
+        options: option → value; None or an empty list if it was not given.
+        option_kind: the kind of comparison that these options apply to.
+        a, b: the two operands.
+        subject_kind: the kind of the two operands.
+    """
     if wrong := [word for word, value in options.items() if value not in (None, [])]:
         raise UserError(f"{', '.join(wrong)}: of {of}; {a} and {b} are {are}")
 
 
 def names(path: Path | None) -> dict[str, Any] | None:
-    """A map as a TOML file has it."""
+    """Read a map of parameter names from a TOML file; None if there is no file."""
     if path is None:
         return None
     flat = flattened(read_toml(path), "")
@@ -137,7 +147,8 @@ def names(path: Path | None) -> dict[str, Any] | None:
 
 
 def flattened(table: dict[str, Any], above: str) -> dict[str, Any]:
-    """``fc.weight = …`` is a table in TOML; here it is a name, with or without its quotes."""
+    """Flatten nested TOML tables into dotted names: ``fc.weight = …`` is a name here, not a
+    table."""
     flat: dict[str, Any] = {}
     for word, value in table.items():
         name = above + word
@@ -146,7 +157,7 @@ def flattened(table: dict[str, Any], above: str) -> dict[str, Any]:
 
 
 def builders(path: Path) -> list[str]:
-    """Classes and functions of a Python file."""
+    """List the public classes and functions of a Python file."""
     if path.suffix != ".py" or not path.is_file():
         return []
     with contextlib.suppress(SyntaxError, ValueError, OSError):
@@ -157,7 +168,7 @@ def builders(path: Path) -> list[str]:
 
 
 def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:
-    """Inputs and targets, read or drawn."""
+    """Return inputs and targets, read from a file or drawn at random."""
     import numpy as np
 
     from dualml.arrays import check_memory, read_npz
@@ -184,6 +195,7 @@ def batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], A
 
 
 def lengths(shape: str) -> tuple[int, ...]:
+    """Parse a shape such as ``4,1,28,28``."""
     from dualml.arrays import MOST_DIMENSIONS
 
     words = shape.split(",")
@@ -194,7 +206,7 @@ def lengths(shape: str) -> tuple[int, ...]:
 
 
 def show(comparison: Comparison, lang: str) -> None:
-    """The paragraph, and the phases as a table."""
+    """Print the verdict paragraph, and the phases as a table."""
     from dualml.parity.models.words import text
 
     language: Any = lang

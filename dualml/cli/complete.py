@@ -1,5 +1,7 @@
-"""What a shell offers where an option or argument takes a name: read from names of files and from
-TOML files, as an answer may take a tenth of a second."""
+"""Shell completion of names, read from file names and TOML files.
+
+A completion has to answer within a tenth of a second, so nothing heavy is imported.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ RUN = "run.json"
 
 
 def unchecked(command: Any) -> None:
-    """Take the values of all parameters as they are typed: what checks them imports pydantic."""
+    """Accept the values of all parameters unchecked: the checks would import pydantic."""
     for parameter in parameters(command):
         parameter.process_value = lambda ctx, value: value
     for sub in getattr(command, "commands", {}).values():
@@ -26,25 +28,26 @@ def unchecked(command: Any) -> None:
 
 
 def labs() -> Iterable[str]:
+    """List the experiments that come with dualml."""
     from dualml.experiment.find import names
 
     return names()
 
 
 def exercises() -> Iterable[str]:
-    """Labs that are written by students."""
+    """List the labs with exercises for students."""
     known = labs()
     return [name for name in known if (PACKAGE / "course" / name).is_dir()]
 
 
 def arms(context: typer.Context) -> list[str]:
-    """Arms and their groups, of the lab or the run that stands before."""
+    """List the arms and groups of the lab or run that precedes on the command line."""
     from dualml.errors import UserError
     from dualml.experiment.find import locate
     from dualml.files import read_json, read_toml
 
     named = (context.params.get(name) for name in ("lab", "what", "folder", "resume"))
-    # Where the option has no value yet, what stands before it is not assigned.
+    # While the option has no value yet, preceding words are not assigned to parameters.
     word = str(next(filter(None, [*named, *context.args]), ""))
     try:
         if (Path(word) / RUN).is_file():
@@ -57,82 +60,93 @@ def arms(context: typer.Context) -> list[str]:
 
 
 def backends() -> list[str]:
+    """List the installed backends, and ``both`` and ``all``."""
     from importlib.metadata import entry_points
 
     return [*(point.name for point in entry_points(group="dualml.backends")), "both", "all"]
 
 
 def devices() -> list[str]:
+    """List the device names that ``--device`` accepts."""
     return ["auto", "cpu", "cuda", "cuda:0", "gpu", "ascend"]
 
 
 def datasets() -> list[str]:
+    """List the names of all datasets."""
     return [name for kind in _table("data/datasets.toml").values() for name in kind]
 
 
 def networks() -> list[str]:
-    """Models of the zoo."""
+    """List the models of the model zoo."""
     from dualml.model.zoo import known
 
     return known()
 
 
 def models() -> list[str]:
+    """List the models of the planner."""
     return list(_table("planner/models.toml")["model"])
 
 
 def differences() -> list[str]:
-    """The heads of the entries' tables: to parse all of them would take too long."""
+    """List the entries of the catalogue of differences, from their headings only, for speed."""
     texts = ((PACKAGE / "diffs/entries" / f"{name}.toml").read_text("utf-8") for name in topics())
     return [head for text in texts for head in re.findall(r'^\["?([\w.-]+)"?\]$', text, re.M)]
 
 
 def topics() -> list[str]:
+    """List the topics of the catalogue of differences."""
     return [path.stem for path in sorted((PACKAGE / "diffs/entries").glob("*.toml"))]
 
 
 def strategies() -> list[str]:
+    """List the aggregation strategies."""
     return _named("aggregation", "strategy.")
 
 
 def partitions() -> list[str]:
+    """List the partition rules."""
     return _named("cli", "partition.rule.")
 
 
 def schemas() -> list[str]:
+    """List the JSON schemas."""
     from dualml.schemas import names
 
     return names()
 
 
 def runs() -> list[str]:
-    """Run folders in ``runs/`` and in the current folder, the newest first."""
+    """List the run folders in ``runs/`` and in the current folder, the newest first."""
     found = [*Path("runs").glob(f"*/{RUN}"), *Path().glob(f"*/{RUN}")]
     times = {path.parent.as_posix(): path.stat().st_mtime for path in found}
     return sorted(times, key=lambda name: -times[name])
 
 
 def jobs() -> list[str]:
-    """Numbers of jobs, the last one first."""
+    """List the numbers of jobs, the newest first."""
     from dualml.jobs.place import numbers
 
     return [str(number) for number in reversed(numbers())]
 
 
 def jobs_and_runs() -> list[str]:
+    """List the jobs, then the run folders."""
     return [*jobs(), *runs()]
 
 
 def languages() -> list[str]:
+    """List the languages of the output."""
     return ["en", "zh"]
 
 
 def _table(name: str) -> dict[str, Any]:
+    """Read a TOML file of the package."""
     from dualml.files import read_toml
 
     return read_toml(PACKAGE / name)
 
 
 def _named(file: str, prefix: str) -> list[str]:
-    """What the words of a file describe."""
+    """List the names that a message file describes below a prefix."""
     return [key.removeprefix(prefix) for key in table("en", file) if key.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""``dualml config``: which defaults hold here, and who says so."""
+"""``dualml config``: show the defaults of options that apply here, and where each is set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dualml.words import Words
 
 @dataclass(frozen=True)
 class Setting:
-    """A default.
+    """The default of an option.
 
     Attributes:
-        key: as files name it, ``run.quick``.
+        key: the key in files of defaults, such as ``run.quick``.
         source: ``variable``, ``file`` or ``built in``.
-        place: the variable, or the file and its line.
+        place: the variable, or the file and line; None for built-in defaults.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Setting:
 
 
 def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> None:
-    """The defaults of options that hold here, and where each of them stands."""
+    """Show the defaults of options that apply here, and where each of them is set."""
     defaults = context.obj or Defaults()
     chosen = list(settings(context.find_root().command, defaults))
     variables = {name: "…" if is_secret(name) else os.environ[name] for name in KNOWN
@@ -67,7 +67,7 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
 
 
 def settings(root: Any, defaults: Defaults) -> Iterator[Setting]:
-    """Every general default, then those of single commands that files set."""
+    """Yield every general default, then defaults of single commands that files set."""
     given = {name: os.environ.get(uses[0][1].envvar) for name, uses in general(root).items()}
     overruled = {(command, parameter.name) for name, uses in general(root).items() if given[name]
                  for command, parameter in uses}  # fmt: skip
@@ -85,7 +85,7 @@ def settings(root: Any, defaults: Defaults) -> Iterator[Setting]:
 
 
 def shown(value: Any) -> str:
-    """As a file has it; a dash where the command decides."""
+    """Format a value as in a file; a dash if the command decides."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""``dualml new``, ``dualml check``: students' workspaces."""
+"""``dualml new`` and ``dualml check``: students' workspaces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new(
     json: AsJson = False,
     lang: Annotated[str, LANG] = "en",
 ) -> None:
-    """Make a workspace with the exercises of a lab."""
+    """Create a workspace with the exercises of a lab."""
     from dualml.course.workspace import create
 
     written = [str(path) for path in create(lab, folder, backend, lang, notebook)]
@@ -54,7 +54,7 @@ def check(
     json: AsJson = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Judge what a student has written; exit 3 if a requirement is not met."""
+    """Check what a student has written; exit with 3 if a requirement is not met."""
     from dualml.course.workspace import open_workspace
 
     folders = [Path(w) for w in what or () if Path(w).is_dir()]
@@ -77,11 +77,14 @@ def check(
 
 
 def chosen(workspace: Workspace, names: Sequence[str]) -> Wanted:
-    """The files to judge, and which of their requirements: all, or those that are named by a class,
-    a function or their own name, of all files or of those that are named by file or task.
+    """Return the files to check, each with a predicate that selects its requirements.
+
+    Names may be files, tasks or backends, which select files, and classes, functions or
+    requirements, which select within those files, or within all files. Without names, everything is
+    selected.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: a name is unknown.
     """
     from dualml.course.workspace import stem
 
@@ -109,7 +112,7 @@ def chosen(workspace: Workspace, names: Sequence[str]) -> Wanted:
 def judged(
     workspace: Workspace, wanted: Wanted, seed: int, words: Words, *, quiet: bool
 ) -> Iterator[Checked]:
-    """Each file, with a bar while it is run."""
+    """Check each file, with a progress bar, and yield the results."""
     from dualml.course.check import absent
     from dualml.course.check import check as check_file
     from dualml.course.isolation.client import find_isolation
@@ -143,10 +146,10 @@ def judged(
 
 @contextlib.contextmanager
 def machine_faults(file: File) -> Iterator[None]:
-    """Say in a line that a file could not be judged because the machine is at fault.
+    """Report a fault of the machine in one line, as the reason why a file could not be checked.
 
     Raises:
-        UserError: in place of what the machine's fault raised.
+        UserError: replaces the error that the fault raised.
     """
     from dualml.course.faults import kind_of_fault
 
@@ -164,6 +167,7 @@ def machine_faults(file: File) -> Iterator[None]:
 def show(
     checked: Sequence[Checked], seed: int, hints: int, words: Words, brief: bool = False
 ) -> None:
+    """Print the results, the summary, and how to get more hints."""
     from dualml.course.shown import lines
 
     for one in checked:
@@ -182,6 +186,7 @@ def show(
 def as_json(
     workspace: Workspace, checked: Sequence[Checked], seed: int, hints: int, words: Words
 ) -> dict[str, Any]:
+    """Return the results as a JSON-serializable dict."""
     from dualml.course.shown import described
 
     return {
@@ -196,7 +201,7 @@ def as_json(
 
 
 def watching(workspace: Workspace, wanted: Wanted, hints: int, words: Words) -> None:
-    """Judge a file whenever it was saved, until Ctrl-C; frameworks stay imported."""
+    """Check a file whenever it is saved, until Ctrl-C; frameworks stay imported."""
     from dualml.course.watch import changes
 
     by_name = {file.name: (file, test) for file, test in wanted}
@@ -213,7 +218,7 @@ def watching(workspace: Workspace, wanted: Wanted, hints: int, words: Words) -> 
 
 
 def installed(files: Sequence[File]) -> None:
-    """Refuse what needs a framework that is not here."""
+    """Raise `UserError` if a file needs a framework that is not installed."""
     for file in files:
         if command := missing(file):
             raise UserError(
@@ -223,7 +228,7 @@ def installed(files: Sequence[File]) -> None:
 
 
 def missing(file: File) -> str:
-    """The command that installs the framework of a file; empty where it is here or needs none."""
+    """Return the command that installs a file's framework; empty if installed or not needed."""
     from dualml.backend import backends
 
     info = backends().get(file.backend)

@@ -1,4 +1,4 @@
-"""`dualml data`: the datasets, where they are, and whether they are sound."""
+"""`dualml data`: list the datasets, download them, and verify their files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete.dat
 
 @app.command("list", cls=Command)
 def list_(as_json: AsJson = False) -> None:
-    """Every dataset, its size, licence, and where it was found."""
+    """List every dataset with its size, licence and location."""
     from dualml.data.overview import overview, texts
     from dualml.data.registry import TEXTS
 
@@ -82,7 +82,7 @@ def verify(
     folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every file of a dataset against the published checksums; exit code 2 if one differs."""
+    """Check every file of a dataset against the published checksums; exit with 2 if one differs."""
     from dualml.data.overview import check, check_text
     from dualml.data.registry import TEXTS, find
 
@@ -102,7 +102,7 @@ def verify(
 
 @app.command(cls=Command)
 def stats(name: Name, as_json: AsJson = False) -> None:
-    """Mean and deviation of every channel of the training images, for their normalisation."""
+    """Compute mean and standard deviation per channel of the training images, for normalisation."""
     from dualml.data import load
     from dualml.data.registry import TEXTS, find
     from dualml.data.stats import statistics
@@ -127,4 +127,5 @@ def stats(name: Name, as_json: AsJson = False) -> None:
 
 
 def show(header: list[str], rows: list[list[str]]) -> None:
+    """Print rows of text as a table."""
     terminal.show(Table("datasets", "", [Column(title, title) for title in header], rows))

@@ -1,8 +1,8 @@
-"""Defaults of options that a user sets once: ``[tool.dualml]`` in the project's ``pyproject.toml``,
-and a file of the user's own. Variables are named with the options themselves.
+"""Defaults of options, set in the project's ``pyproject.toml`` or the user's own file.
 
-What is given wins in this order: option, variable, project, user, built in. Only the command line
-reads this: workers, queued jobs and ranks on other machines are told what was decided.
+In ``pyproject.toml`` they are in the table ``[tool.dualml]``. Environment variables are declared
+with the options. Precedence: option, variable, project file, user file, built-in default. Only the
+command line reads defaults: workers, queued jobs and ranks on other machines receive the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dualml.files import is_regular, read_text, read_toml
 from dualml.parse import line_of
 from dualml.variables import CONFIG, NO_FILE
 
-#: What an option takes, by its type.
+#: Type of an option → the TOML types it takes, and their description in messages.
 KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -27,19 +27,23 @@ KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
     str: ((str, int, float), "a text or a number"),
     Path: ((str,), "a path"),
 }
-#: Words of a command, ("data", "get"), or keys from the table of a file down.
+#: Words of a command, ("data", "get"), or keys below a table of a file.
 Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of defaults; ``inside`` is the table in it that is meant."""
+    """A file of defaults; ``table_path`` is the path of its table of defaults."""
 
     path: Path
     inside: tuple[str, ...]
 
     def table(self) -> dict[str, Any]:
-        """Raises `UserError` where it cannot be read, or the table is none."""
+        """Return the table of defaults.
+
+        Raises:
+            UserError: the file cannot be read, or the key is not a table.
+        """
         table: Any = read_toml(self.path)
         for part in self.inside:
             table = table.get(part, {})
@@ -48,14 +52,14 @@ class File:
         return dict(table)
 
     def place(self, keys: Names) -> str:
-        """Where a key stands."""
+        """Return the file and the line that sets a key, for messages."""
         line = line_of(read_text(self.path), [*self.inside, *keys])
         return f"{self.path}, line {line}" if line else str(self.path)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands: its keys there, the file and the line."""
+    """A default that a file sets: its keys in the file, its value, and the file and line."""
 
     keys: Names
     value: Any
@@ -64,13 +68,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What files say.
+    """The defaults that files set.
 
     Attributes:
-        map: command → … → parameter → value.
-        places: by command and parameter, where its value stands.
-        files: those that were read, the weakest first.
-        notices: one line for each file of a project that is not heeded.
+        map: command → … → parameter → value, as Click's ``default_map``.
+        entries: (command, parameter) → the entry that sets it.
+        files: the files that were read, in ascending precedence.
+        notices: one line per project file that is ignored.
     """
 
     map: dict[str, Any] = field(default_factory=dict)
@@ -80,17 +84,18 @@ class Defaults:
 
     @property
     def lang(self) -> str:
-        """Of help and messages, where no command has one of its own: that of ``dualml run``."""
+        """Language of help and messages if the command has none: that of ``dualml run``."""
         return str(self.of(("run",)).get("lang", "en"))
 
     def of(self, command: Names) -> dict[str, Any]:
-        """Parameter → value of one command."""
+        """Return parameter → value of one command."""
         here = self.map
         for part in command:
             here = here.get(part, {})
         return here
 
     def put(self, command: Names, parameter: str, place: Place) -> None:
+        """Add the default of one parameter."""
         here = self.map
         for part in command:
             here = here.setdefault(part, {})
@@ -99,13 +104,14 @@ class Defaults:
 
 
 def user_file() -> Path:
+    """Return the path of the user's own file of defaults."""
     from platformdirs import user_config_path
 
     return user_config_path("dualml", appauthor=False) / "config.toml"
 
 
 def find() -> Defaults:
-    """The files that hold here, the weakest first, not read yet."""
+    """Find the files that apply here, in ascending precedence, without reading them."""
     if chosen := os.environ.get(CONFIG):
         return Defaults(files=() if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),))
     user, project = user_file(), find_project()
@@ -116,11 +122,11 @@ def find() -> Defaults:
 
 
 def read(root: Any) -> Defaults:
-    """The defaults of all commands below ``root``.
+    """Read the defaults of all commands below ``root``.
 
     Raises:
-        UserError: a file that is no TOML, an unknown key, or a value that an option does not take;
-            with the file, the line and what is known.
+        UserError: a file is not TOML, has an unknown key, or a value that its option does not take,
+            with the file, the line and the known keys.
     """
     defaults = find()
     for file in defaults.files:
@@ -138,7 +144,7 @@ def read(root: Any) -> Defaults:
 
 
 def _command(defaults: Defaults, file: File, command: Any, keys: Names, value: Any) -> None:
-    """A table of a command, or of a group of commands."""
+    """Read the table of a command, or of a group of commands."""
     if not isinstance(value, dict):
         raise UserError(f"{file.place(keys)}: {keys[-1]} is a command: a table of its options")
     groups, known = getattr(command, "commands", {}), options(command)
@@ -156,6 +162,7 @@ def _command(defaults: Defaults, file: File, command: Any, keys: Names, value: A
 def _option(
     defaults: Defaults, file: File, command: Names, parameter: Any, keys: Names, value: Any
 ) -> None:
+    """Check and add the default of one option."""
     if file.inside and keys[-1].replace("_", "-") not in ALLOWED:
         raise UserError(
             f"{file.place(keys)}: {'.'.join(keys)} is for each user to decide: on the command line "
@@ -177,14 +184,13 @@ def _option(
 
 
 def options(command: Any) -> dict[str, Any]:
-    """Name → parameter, of those that a command line spells ``--name``."""
+    """Return name → parameter of the options that are spelled ``--name``."""
     named = (p for p in command.params if p.param_type_name == "option" and not p.is_eager)
     return {max(p.opts, key=len).lstrip("-"): p for p in named if p.expose_value}
 
 
 def general(root: Any) -> dict[str, list[tuple[Names, Any]]]:
-    """Name → the commands that have the option and its parameter there, of those that have a
-    variable."""
+    """Return the options with an environment variable: name → (command, parameter) of each use."""
     found: dict[str, list[tuple[Names, Any]]] = {}
     for path, command in leaves(root):
         for name, parameter in options(command).items():
@@ -194,7 +200,7 @@ def general(root: Any) -> dict[str, list[tuple[Names, Any]]]:
 
 
 def leaves(command: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
-    """Every command that does something, with the words that name it."""
+    """Yield every command that is not a group, with the words that name it."""
     inside = getattr(command, "commands", None)
     if inside is None:
         yield path, command
@@ -203,7 +209,7 @@ def leaves(command: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
 
 
 def origin(context: Any, name: str) -> str | None:
-    """Where the value of a parameter comes from, if from a variable or a file."""
+    """Return where a parameter's value comes from if from a variable or a file, otherwise None."""
     source = str(getattr(context.get_parameter_source(name), "name", ""))
     if source == "ENVIRONMENT":
         return next(str(p.envvar) for p in context.command.params if p.name == name)
@@ -214,6 +220,6 @@ def origin(context: Any, name: str) -> str | None:
 
 
 def words_of(context: Any) -> Names:
-    """The words that name the command of a context, without the program's own."""
+    """Return the words that name the command of a context, without the program's name."""
     above = () if context.parent is None else words_of(context.parent)
     return above if context.parent is None else (*above, str(context.info_name))

@@ -1,4 +1,4 @@
-"""`dualml diffs`: where PyTorch and MindSpore mean something else, measured on this machine."""
+"""`dualml diffs`: semantic differences of PyTorch and MindSpore, measured on this machine."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def diffs(
     lang: Lang = "en",
     page: Annotated[Path | None, Option(metavar="DIR")] = None,
 ) -> None:
-    """Semantic differences of PyTorch and MindSpore: what they are, and whether they are so here.
+    """Show semantic differences of PyTorch and MindSpore, and whether they hold on this machine.
 
-    Exit code 1: a behaviour is not as the catalogue says.
+    Exits with 1 if a behaviour differs from the catalogue.
     """
     from dualml.diffs.load import of_topic
     from dualml.diffs.lookup import by_words
@@ -74,7 +74,7 @@ def diffs(
 def check_page(
     named: bool, topic: str | None, no_run: bool, missing: Sequence[BackendInfo]
 ) -> None:
-    """A page has all entries, and figures that were measured for it."""
+    """Check that a page would have all entries, freshly measured."""
     if named or topic is not None:
         raise UserError("--page writes the whole catalogue: without NAME and --topic")
     if no_run:
@@ -84,6 +84,7 @@ def check_page(
 
 
 def run(entries: Sequence[Entry], sides: Mapping[str, BackendInfo], lang: Language) -> list[Found]:
+    """Measure the entries, with a status line."""
     from rich.console import Console
 
     from dualml.diffs.measure import measure
@@ -99,7 +100,7 @@ def describe(
     versions: Mapping[str, str | None],
     device: str,
 ) -> dict[str, Any]:
-    """All of it for scripts; ``ok`` is null where nothing was measured."""
+    """Return everything as a JSON-serializable dict; ``ok`` is None if nothing was measured."""
     from dualml.diffs.code import package_of, shown
     from dualml.diffs.words import described
 
@@ -117,7 +118,7 @@ def describe(
 
 
 def judge(measured: Sequence[Found], lang: Language) -> int:
-    """Name what is not as described; the exit code."""
+    """Print the entries that differ from the catalogue, and return the exit code."""
 
     wrong = [one for one in measured if one.problem]
     for one in wrong:
@@ -128,6 +129,7 @@ def judge(measured: Sequence[Found], lang: Language) -> int:
 def write_pages(
     folder: Path, measured: Sequence[Found], versions: Mapping[str, str | None], *, quiet: bool
 ) -> None:
+    """Write the pages of the catalogue in all languages."""
     from dualml.diffs.page import PAGES, page
 
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""What `dualml diffs` prints for people: the table of all entries, the page of one."""
+"""Terminal output of `dualml diffs`: the table of all entries, and the page of one entry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dualml.diffs.compare import Found
     from dualml.diffs.entry import Entry, Lang
 
-#: Space between two listings side by side.
+#: Columns between two listings side by side.
 GAP = 4
 
 
@@ -34,7 +34,7 @@ def table(
     versions: Mapping[str, str | None],
     lang: Lang,
 ) -> None:
-    """All entries by topic, and how many of them are as described."""
+    """Print all entries by topic, and how many of them are as described."""
     words = phrases(lang, "diffs")
     by_name = {one.entry.name: one for one in measured or ()}
     heads = ("entry", "what", "silent", *(("effect", "after", "state") if measured else ()))
@@ -68,11 +68,12 @@ def table(
 
 
 def row_end(one: Found | None, lang: Lang) -> list[Cell | str]:
+    """Return the cells with measured values; none without a measurement."""
     return [] if one is None else [*cells(one, lang), state(one, lang)]
 
 
 def explain(entry: Entry, measured: Found | None, lang: Lang) -> None:
-    """All that is known of one entry."""
+    """Print everything known about one entry."""
     words, console = phrases(lang, "diffs"), Console(highlight=False)
     topic = words[f"topic.{entry.topic}"]
     print_text(f"{entry.name} · {topic} · {mark(entry, words, '.long')}\n")
@@ -94,7 +95,7 @@ def explain(entry: Entry, measured: Found | None, lang: Lang) -> None:
 
 
 def state(measured: Found, lang: Lang, *, whole: bool = False) -> Cell:
-    """``ok``, or that it is not; with ``whole`` what is not."""
+    """Return the cell ``ok``, or that the entry changed; with ``verbose``, also how."""
     words = phrases(lang, "diffs")
     if measured.plain is None:
         return Cell(words["none"])
@@ -105,7 +106,7 @@ def state(measured: Found, lang: Lang, *, whole: bool = False) -> Cell:
 
 
 def listings(entry: Entry, words: Mapping[str, str], console: Console) -> None:
-    """The code of both sides, next to each other where that fits."""
+    """Print the code of both sides, side by side if it fits."""
     codes = {side: code(entry, package_of(side)) for side in SIDES}
     for variant in ("plain", "equal"):
         parts = [(heading(side, variant, words), codes[side].get(variant)) for side in SIDES]
@@ -119,6 +120,7 @@ def listings(entry: Entry, words: Mapping[str, str], console: Console) -> None:
 def both(
     parts: Sequence[tuple[str, str | None]], words: Mapping[str, str], console: Console
 ) -> None:
+    """Print listings side by side if the console is wide enough, otherwise one after the other."""
     shown = [
         (Text(head, "bold"), Text(words["code.unchanged"], "dim") if text is None else python(text))
         for head, text in parts
@@ -130,20 +132,20 @@ def both(
         console.print()
         console.print(grid)
         return
-    for pair in shown:  # never broken: it is there to be copied
+    for pair in shown:  # without line breaks, so that it can be copied
         console.print()
         console.print(*pair, sep="\n", soft_wrap=True)
 
 
 def python(text: str) -> Text:
-    """Highlighted code without the spaces that would fill its lines."""
+    """Highlight Python code, without trailing spaces."""
     code = Syntax("", "python", theme="ansi_dark", background_color="default").highlight(text)
     code.rstrip()
     return code
 
 
 def hint(missing: Sequence[BackendInfo], lang: Lang) -> None:
-    """Why nothing was measured, and what to do."""
+    """Print why nothing was measured, and how to install what is missing."""
     for info in missing:
         text = phrases(lang, "diffs")["hint"].format(name=info.name, install=info.install)
         typer.secho(text, fg="yellow")

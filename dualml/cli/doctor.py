@@ -1,4 +1,4 @@
-"""`dualml doctor`: what works here, what does not, and what to do about it."""
+"""`dualml doctor`: check what works on this machine, and say what to do about the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ MARKS: Mapping[str, tuple[str, Tone]] = {
 
 
 def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
-    """What is installed, what does not fit together, and the remedy; 0 if a backend works."""
+    """Show what is installed, what does not fit together, and the remedy; exit with 0 if a
+    backend works."""
     from rich.console import Console
 
     from dualml.doctor import diagnose
@@ -42,7 +43,7 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def show(diagnosis: Diagnosis, lang: str) -> None:
-    """One line per finding, its remedy below it."""
+    """Print one line per finding, with its remedy below."""
 
     words = phrases(lang, "doctor")
     columns = [Column(key, "") for key in ("mark", "item", "finding")]

@@ -16,7 +16,7 @@ from dualml.words import Words
 
 
 def list_(json: AsJson = False, lang: Lang = "en") -> None:
-    """The experiments that come with dualml."""
+    """List the experiments that come with dualml."""
 
     tables = {name: read_toml(path) for name, path in names().items()}
     if json:
@@ -39,7 +39,7 @@ def show(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Print one experiment fully resolved, with all its arms.
+    """Print one experiment with all its arms, fully resolved.
 
     With ``--quick`` it has the arms that ``dualml run --quick`` runs.
     """

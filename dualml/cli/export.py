@@ -1,4 +1,4 @@
-"""``dualml export``: a run as other tools read it."""
+"""``dualml export``: convert a run for other tools."""
 
 from __future__ import annotations
 

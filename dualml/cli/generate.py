@@ -1,4 +1,4 @@
-"""``dualml generate``: a trained language model goes on with a text."""
+"""``dualml generate``: continue a text with a trained language model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def generate(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Let a trained language model go on with a text."""
+    """Continue a text with a trained language model."""
     from dualml.session import generate as session
     from dualml.words import Words
 

@@ -1,4 +1,4 @@
-"""``dualml grade``: what a class handed in, judged."""
+"""``dualml grade``: grade the submissions of a class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dualml.course.grading.submissions import Submission
     from dualml.course.isolation.detect import Isolation
 
-#: Exit code where the machine could not grade some submissions.
+#: Exit code if some submissions could not be graded.
 NOT_GRADED = 1
 
 
@@ -38,7 +38,7 @@ def grade(
     json: AsJson = False,
     lang: Annotated[str, LANG] = "en",
 ) -> None:
-    """Judge what a class handed in, with secret draws: points, pages, an overview."""
+    """Grade the submissions of a class with secret random inputs: points, pages, an overview."""
     from dualml.course.grading import grade as grading
     from dualml.course.grading import rubric as rubrics
     from dualml.course.grading.finish import finish
@@ -89,10 +89,10 @@ def grade(
 
 
 def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isolation:
-    """Return what is put around the code of a class.
+    """Return the isolation in which the code of a class runs.
 
     Raises:
-        UserError: the machine has no walls, and nobody has said that it goes without.
+        UserError: the machine offers no isolation, and ``--unisolated`` was not given.
     """
     from dualml.course.isolation.client import find_isolation
     from dualml.course.isolation.detect import SWITCH, Isolation
@@ -111,7 +111,7 @@ def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isol
 
 
 def check_folders(folder: Path, out: Path) -> None:
-    """Refuse to write results into submissions, and to take results for submissions."""
+    """Check that results are not written into submissions, or mistaken for submissions."""
     here, there = folder.resolve(), out.resolve()
     if here == there:
         raise UserError(f"--out must be another folder than that of the submissions: {out}")
@@ -124,7 +124,7 @@ def check_folders(folder: Path, out: Path) -> None:
 def grade_with_progress(
     request: Request, found: Sequence[Submission], jobs: int, words: Words, *, quiet: bool
 ) -> dict[str, dict[str, Any]]:
-    """The result of every student, with a bar while they are judged."""
+    """Grade all students with a progress bar; return student → result."""
     from dualml.course.grading.grade import grade as grade_class
     from dualml.session.progress import working
 
@@ -132,6 +132,7 @@ def grade_with_progress(
     with working(said, quiet=quiet) as update:
 
         def done(student: str, again: bool) -> None:
+            """Count a graded student, and update the progress bar."""
             over[0] += 1
             update(f"{said} {over[0]}/{len(found)} {student}")
 
@@ -147,7 +148,7 @@ def show_class(
     results: Mapping[str, Mapping[str, Any]], others: Sequence[str], written: Sequence[Path],
     words: Words,
 ) -> None:  # fmt: skip
-    """Who was not judged and why, how many were, and where the results are."""
+    """Print who was not graded and why, the number of graded students, and the files written."""
     from dualml.course.grading.tables import state_of
 
     for student, result in results.items():

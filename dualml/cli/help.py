@@ -1,4 +1,4 @@
-"""What ``--help`` says, in the reader's language: commands and options carry no text themselves."""
+"""The texts of ``--help`` in the user's language: commands and options carry no text themselves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from dualml.words import table
 
-#: Spellings of the option that shows the help.
+#: Names of the help option.
 HELP = ("-h", "--help")
 
 
 def language(arguments: Sequence[str], default: str = "en") -> str:
-    """That of ``--lang``, wherever it stands, or of ``DUALML_LANG``, or the default."""
+    """Return the language of ``--lang``, wherever it stands, or of ``DUALML_LANG``, or the
+    default."""
     lang = os.environ.get("DUALML_LANG") or default
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--lang":
@@ -24,10 +25,11 @@ def language(arguments: Sequence[str], default: str = "en") -> str:
 
 
 def localise(command: Any, lang: str, *, drawn: bool = True) -> None:
-    """Give a command, its parameters and all its subcommands their texts of ``words/LANG/help``.
+    """Set the texts of a command, its parameters and its subcommands from the message file
+    ``help``.
 
     Args:
-        drawn: for a help page, with its frames; else for a shell's completion.
+        with_frames: translate the frames of help pages, too; shell completion does not need it.
     """
     texts = table(lang, "help")
     command.epilog = texts["help.epilog"]
@@ -45,13 +47,14 @@ def localise(command: Any, lang: str, *, drawn: bool = True) -> None:
 
 
 def parameters(command: Any) -> list[Any]:
-    """Of a command, with ``--help`` itself."""
+    """Return the parameters of a command, including ``--help``."""
     from typer import Context
 
     return list(command.get_params(Context(command, help_option_names=[*HELP])))
 
 
 def _fill(command: Any, prefix: str, texts: dict[str, str]) -> None:
+    """Set the help texts of a command and its subcommands."""
     command.help = texts[f"{prefix}.about"]
     for parameter in parameters(command):
         key = parameter.name.removeprefix("as_").rstrip("_")

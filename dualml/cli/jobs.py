@@ -18,7 +18,7 @@ def jobs(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Jobs that wait and run, and the last that have ended."""
+    """List waiting and running jobs, and the last ones that ended."""
     from dualml.jobs.control import rows
     from dualml.jobs.store import Jobs, home
     from dualml.jobs.table import table
@@ -35,7 +35,7 @@ def jobs(
 
 
 def status(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
-    """How a job stands, and each worker of a command."""
+    """Show the state of a job, and of each worker of a command."""
     from dualml.jobs.status import describe, tables
     from dualml.jobs.store import Jobs, home
     from dualml.report.page import terminal
@@ -51,6 +51,7 @@ def status(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def print_status(number: int, status: str, lang: str) -> None:
+    """Print the number and the state of a job."""
     from dualml.words import Words
 
     words = Words(lang)
@@ -64,7 +65,7 @@ def logs(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """What a job prints."""
+    """Print the log of a job."""
     from dualml.jobs.logs import lines
     from dualml.jobs.store import Jobs, home
 
@@ -81,7 +82,7 @@ def logs(
 
 
 def stop(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
-    """End a job, or take it out of the queue."""
+    """Stop a job, or remove it from the queue."""
     from dualml.jobs.control import stop as end
     from dualml.jobs.store import Jobs, home
 
@@ -95,7 +96,7 @@ def stop(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def resume(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
-    """Take up a job again that failed or was stopped."""
+    """Resume a job that failed or was stopped."""
     from dualml.jobs.control import resume as go_on
     from dualml.jobs.store import Jobs, home
 

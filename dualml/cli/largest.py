@@ -1,4 +1,4 @@
-"""``dualml largest``: the largest decoder that trains under a limit of memory on every rank."""
+"""``dualml largest``: find the largest decoder that trains within a memory limit per rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def largest(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Train larger and larger models under a limit of memory until one does not fit."""
+    """Train larger and larger models within a memory limit until one does not fit."""
     from dualml.backend import choose
     from dualml.cost.units import nbytes
     from dualml.largest import search
@@ -73,6 +73,7 @@ def largest(
     words = Words(lang)
 
     def told(tried: Tried) -> None:
+        """Print the result of one attempt."""
         complain(shown.line(tried, words))
 
     record, failed = trained(search.settings(shape, options, names), told, out)
@@ -89,8 +90,12 @@ def largest(
 def trained(
     settings: Iterable[Setting], told: Callable[[Tried], None], out: Path | None
 ) -> tuple[LargestRecord | None, UserError | TrialError | None]:
-    """What was found, written to ``out`` setting by setting, and why the first that failed did; the
-    others go on."""
+    """Search with each setting, and write ``out`` after each one.
+
+    Returns:
+        The record, None if nothing succeeded, and the first error, None if nothing failed. An error
+        does not stop the remaining settings.
+    """
     from dualml.largest import search
     from dualml.store.largest import LARGEST
 
@@ -110,5 +115,6 @@ def trained(
 
 
 def between(name: str, value: int, most: int) -> None:
+    """Raise `UserError` if an option is not in the range from 1 to ``most``."""
     if not 1 <= value <= most:
         raise UserError(f"{name} is from 1 to {most:,}; received {value}")

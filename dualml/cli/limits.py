@@ -1,4 +1,4 @@
-"""What holds for the options of every command."""
+"""Checks that apply to the options of every command."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from dualml.parse import DIGITS, LARGEST
 
 
 class Command(TyperCommand):
-    """Takes whole numbers of 64 bits and finite ones only, checked before any of them is used. What
-    is wrong with a value that stands in a variable or a file is said with its place."""
+    """Command that accepts only 64-bit integers and finite numbers, checked before it runs.
+
+    Errors about a value from a variable or a file mention where it is set.
+    """
 
     def invoke(self, ctx: Any) -> Any:
+        """Check the values, and run the command."""
         for name, value in ctx.params.items():
             check(f"--{name.strip('_').replace('_', '-')}", value)
         try:
@@ -30,7 +33,7 @@ class Command(TyperCommand):
 
 
 def places(context: Any, problem: str) -> Iterator[str]:
-    """Where values that a message repeats come from, if not from the command line."""
+    """Yield notes about values in an error message that come from a variable or a file."""
     for name, value in context.params.items():
         words = [value] if isinstance(value, str | Path) else value if type(value) is list else []
         if any(repr(str(word)) in problem for word in words) and (place := origin(context, name)):
@@ -38,6 +41,7 @@ def places(context: Any, problem: str) -> Iterator[str]:
 
 
 def check(option: str, value: Any) -> None:
+    """Raise `UserError` for an integer beyond 64 bits or a number that is not finite."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         raise UserError(f"{option} must not be {DIGITS}")
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""``dualml open``: a run's report in the browser."""
+"""``dualml open``: show a run's report in the browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_(
     json: AsJson = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Show the report of a run in a browser; without one here, say where it is."""
+    """Show the report of a run in a browser, or print its URL if there is no browser here."""
     from dualml.housekeeping.listing import latest
     from dualml.report import render
     from dualml.store.manifest import RUN as MANIFEST
@@ -40,7 +40,7 @@ def open_(
 
 
 def language_of(path: Path) -> str | None:
-    """Of a report; None where there is none."""
+    """Return the language of a report, or None if there is no report."""
     if not path.is_file():
         return None
     with open_to_read(path) as page:
@@ -48,8 +48,10 @@ def language_of(path: Path) -> str | None:
 
 
 def browser_here() -> bool:
-    """Whether a window of a browser would be seen by who asked: not over SSH, not without a
-    display, unless ``BROWSER`` names one."""
+    """Whether a browser window would be visible to the user.
+
+    That is not the case over SSH or without a display, unless ``BROWSER`` names a browser.
+    """
     if os.environ.get("BROWSER"):
         return True
     if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
@@ -59,7 +61,7 @@ def browser_here() -> bool:
 
 
 def show(url: str) -> bool:
-    """Whether a browser took it."""
+    """Open a URL in the browser; return whether that worked."""
     import webbrowser
 
     return webbrowser.open(url)

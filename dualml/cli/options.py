@@ -1,7 +1,7 @@
-"""Options that several commands have.
+"""Options that several commands share.
 
-One with an ``envvar`` is a general one: it may also stand at the top of a file of defaults
-(`dualml.cli.defaults`), and then holds for every command that has it.
+An option with an ``envvar`` is general: it may also be set at the top level of a file of defaults
+(`dualml.cli.defaults`), and then applies to every command that has it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import typer
 
 from dualml.cli import complete
 
-#: Where `dualml run` and jobs put their folders.
+#: Folder in which `dualml run` and jobs create run folders.
 RUNS = Path("runs")
 
 
 def known(context: typer.Context, lang: str | None) -> str | None:
+    """Return the language, or raise `UserError` if it is unknown."""
     from dualml.cli.defaults import origin
     from dualml.errors import UserError
 

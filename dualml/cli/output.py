@@ -1,4 +1,4 @@
-"""What the commands print: JSON for scripts, tables for people."""
+"""Print results: JSON for scripts, tables for people."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dualml.report.page import terminal
 from dualml.schemas import named
 from dualml.words import Words
 
-LONGEST = 2000  # characters of a message
-#: What JSON allows in a text and a terminal takes as a command: controls beyond ASCII, and marks
+LONGEST = 2000  # maximum characters of a message
+#: Characters that JSON allows and a terminal interprets: controls beyond ASCII, and marks
 #: that change the direction of writing.
 STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def complain(text: str) -> None:
-    """One line on standard error, whatever its parts hold; nothing where the terminal is gone."""
+    """Print one line to standard error, with escapes; ignore a terminal that is gone."""
     line = " ".join(map(plain, text.split()))
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
@@ -34,19 +34,21 @@ def complain(text: str) -> None:
 
 
 def print_text(text: object = "", *, err: bool = False) -> None:
-    """Print a text and a line break; what would steer the terminal is shown as escapes, because
-    names, logs and errors come from run folders of others."""
+    """Print a text and a line break, with characters that control the terminal escaped.
+
+    Names, logs and errors may come from other people's run folders.
+    """
     typer.echo(plain(str(text), "\n\t"), err=err)
 
 
 def check_streams(json: bool, **outputs: Path | None) -> bool:
-    """Whether one of these options is ``-``, standard output, which then has nothing else.
+    """Whether one of these options is ``-``: then standard output has no other output.
 
     Args:
         outputs: option → its value.
 
     Raises:
-        UserError: several things would go there.
+        UserError: several outputs would go to standard output.
     """
     there = [f"--{name}" for name, path in outputs.items() if str(path) == "-"]
     every = ["--json"] * json + there
@@ -56,13 +58,13 @@ def check_streams(json: bool, **outputs: Path | None) -> bool:
 
 
 def write_page(path: Path, text: str, *, folders: bool = False) -> None:
-    """Write a text where an option says, see `dualml.outputs`.
+    """Write a text to the path that an option names, see `dualml.outputs`.
 
     Args:
-        folders: whether those above are made where they are missing.
+        make_parents: whether to create missing parent folders.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     from dualml.outputs import write_output
 
@@ -77,10 +79,10 @@ def write_page(path: Path, text: str, *, folders: bool = False) -> None:
 
 
 def print_json(value: Any, schema: str = "") -> None:
-    """Print a value; an object with the name and version of its ``schema``: see `dualml schema`."""
+    """Print a value as JSON; an object gets the ID of its ``schema``, see `dualml schema`."""
     if schema and isinstance(value, dict):
         value = {"schema": named(schema), **value}
-    escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then every letter as ASCII
+    escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then use ASCII only
     encoder = json.JSONEncoder(indent=1, ensure_ascii=escaped, allow_nan=False)
     for piece in encoder.iterencode(finite(value)):
         sys.stdout.write(STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", piece))
@@ -88,6 +90,7 @@ def print_json(value: Any, schema: str = "") -> None:
 
 
 def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool) -> None:
+    """Print notice, verdicts, findings and folder of a finished run."""
     from dualml.store.report import report_path
 
     if notice := folder.run.data.notice:
@@ -99,9 +102,11 @@ def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool
 
 
 def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
-    """One row for each arm, seed and pair of backends; then how many arms with several ranks are
-    what one rank computes, and which are not, nor methods what our own training in their precision
-    computes."""
+    """Print one row per arm, seed and pair of backends, and summaries on one backend.
+
+    The summaries compare arms with several ranks to one rank, and training methods to dualml's own
+    training in the same precision.
+    """
     from dualml.report.verdicts import on_one_backend, verdict_table
 
     words = Words(lang)
@@ -115,7 +120,7 @@ def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
 
 
 def print_findings(folder: Path, lang: str) -> None:
-    """The paragraphs of what was found in a run."""
+    """Print the findings of a run, one paragraph each."""
     from dualml.store.findings import read_findings
 
     for finding in read_findings(folder):

@@ -1,4 +1,4 @@
-"""`dualml partition`: deal a dataset to ranks, look at the deal, keep it in a file."""
+"""`dualml partition`: partition a dataset among ranks, inspect the result, save it to a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualml.words import phrases
 if TYPE_CHECKING:
     from dualml.partition import Index, Partition, Statement
 
-MOST_ROWS = 40  # of a table; --json has all
+MOST_ROWS = 40  # of a table; --json prints all
 
 
 def partition(
@@ -36,7 +36,7 @@ def partition(
     as_json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Deal the training samples of a dataset to ranks and say what every rank gets."""
+    """Partition the training samples of a dataset among ranks, and show the share of every rank."""
     from dualml.data import TEXTS, load
     from dualml.experiment.load import override
     from dualml.partition import partition_from, prove
@@ -79,7 +79,7 @@ def partition(
 
 
 def list_rules(as_json: bool, lang: str) -> None:
-    """Every rule: what it does, and its settings with their defaults."""
+    """List every partition rule with its description, and its settings with their defaults."""
     from dataclasses import MISSING, fields
 
     from dualml.partition import PARTITIONS
@@ -110,7 +110,7 @@ def show(
     notice: str | None,
     lang: str,
 ) -> None:
-    """The table of the ranks, and below it what holds for all of them."""
+    """Print the table of ranks, and the properties of the partition."""
     from rich.console import Console
 
     words, console = phrases(lang, "partition.shown"), Console(highlight=False)
@@ -130,9 +130,9 @@ def show(
 
 
 def histogram(statement: Statement, labels: Index, words: dict[str, str], width: int) -> Table:
-    """A row for each rank and one for the dataset: samples, how many of each label, EMD and JS.
+    """Make a table with samples, label counts, EMD and JS per rank, and a row for the dataset.
 
-    The numbers of labels are shaded; on a narrow terminal bars stand for them.
+    Label counts are shaded cells; on a narrow terminal, bars in one cell.
     """
     import numpy as np
 
@@ -158,7 +158,7 @@ def histogram(statement: Statement, labels: Index, words: dict[str, str], width:
 
 
 def cells(counts: list[int], wide: bool) -> list[Cell]:
-    """A row's numbers, the darker the nearer to its largest; or its bars in one cell."""
+    """Return a row's label counts, shaded relative to the largest; or as bars in one cell."""
 
     most = max(max(counts), 1)
     if not wide:
@@ -170,7 +170,7 @@ def cells(counts: list[int], wide: bool) -> list[Cell]:
 
 
 def compact(count: int) -> str:
-    """At most four letters: 987, 6.7k, 23k, 1.2M."""
+    """Format a count in at most four characters: 987, 6.7k, 23k, 1.2M."""
     for unit, size in (("M", 10**6), ("k", 10**3)):
         if count >= 0.9995 * size:
             share = count / size
@@ -179,7 +179,7 @@ def compact(count: int) -> str:
 
 
 def sentences(rule: Partition, statement: Statement, words: dict[str, str]) -> list[str]:
-    """Coverage, what is dealt twice, who has nothing, and what the next epoch does."""
+    """Return sentences on coverage, repeated samples, empty ranks, and the next epoch."""
     s, share = statement, statement.missed / statement.samples
     missed = words["missed"].format(n=s.missed, of=s.samples, share=share)
     holds = [

@@ -1,4 +1,4 @@
-"""`dualml simulate --pipeline`: a schedule as rank × tick, its bubble and its live activations."""
+"""`dualml simulate --pipeline`: show a schedule as rank × tick, its bubble and live activations."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Forward = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PAN
 Backward = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
 Update = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
 
-#: Colours of the first, second, … stage of a rank.
+#: Colours of the first, second, … stage of a rank, for forward (F) and backward (B).
 COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "black on green")}
-BLOCKS = 3  # of ticks below one another; more are left out
+BLOCKS = 3  # maximum blocks of ticks, one below the other
 
-#: Options that only a pipeline has, and those that it has as well.
+#: Options that only pipelines have, and options that they share with aggregations.
 ONLY = ("micro_batches", "chunks", "owners", "forward", "backward", "update")
 TOO = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "beta", "json", "lang")
 
 
 def asked(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
-    """Whether the options of `dualml simulate`, with their usual values, ask for a pipeline.
+    """Whether the options of `dualml simulate` ask for a pipeline, given their default values.
 
     Raises:
-        UserError: options of the one question in the other.
+        UserError: options of pipelines and of aggregations are mixed.
     """
     wanted = given["pipeline"] is not None or given["grid"] is not None
     others = [name for name in usual if name not in (*ONLY, *TOO)] if wanted else ONLY
@@ -58,7 +58,7 @@ def asked(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
 
 
 def answer(given: Mapping[str, Any]) -> None:
-    """Print what is asked for."""
+    """Print the simulated pipeline."""
     from dualml.cost import options
     from dualml.cost.pipeline_request import grid_of, request
 
@@ -74,7 +74,7 @@ def answer(given: Mapping[str, Any]) -> None:
 
 
 def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
-    """The grid, the bubble against theory, then what each rank holds and how long it works."""
+    """Print the grid, the bubble compared with theory, and load and live activations per rank."""
     from rich.console import Console
 
     from dualml.cost.units import told_seconds
@@ -112,7 +112,7 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
 
 
 def idle_share(request: PipelineRequest, lang: str) -> str:
-    """The share of idle ticks, and that of the formula where there is one."""
+    """Return a sentence with the share of idle ticks, and its theoretical value if there is one."""
     words, grid, theory = phrases(lang, "simulate_pipeline"), request.grid, request.theory
     if theory is None:
         return words["idle"].format(idle=percent(grid.idle()), theory="")
@@ -123,11 +123,12 @@ def idle_share(request: PipelineRequest, lang: str) -> str:
 
 
 def percent(share: float) -> str:
+    """Format a fraction as percent with one decimal."""
     return f"{100 * share:.1f} %"
 
 
 def drawn(grid: Grid, width: int, lang: str) -> list[Text]:
-    """The grid in blocks of ticks that fit the width."""
+    """Draw the grid in blocks of ticks that fit the width."""
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -152,7 +153,7 @@ def drawn(grid: Grid, width: int, lang: str) -> list[Text]:
 
 
 def colour(grid: Grid, action: Action | None) -> str:
-    """Forward or backward, and which of its rank's stages."""
+    """Return the style of an action, by direction and by the stage's position on its rank."""
     if action is None:
         return "dim"
     shades = COLOURS[action.kind]

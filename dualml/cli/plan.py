@@ -1,4 +1,4 @@
-"""`dualml plan`: how to lay a model out on many devices, by memory and time."""
+"""`dualml plan`: find a layout of a model on many devices, by memory and time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plan(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Find the fastest layout of a model on many devices that fits their memory."""
+    """Find the fastest layout of a model on many devices that fits into their memory."""
     options = dict(locals())
     if published or run is not None:
         if model is not None or page is not None or (published and run is not None):
@@ -93,7 +93,8 @@ def plan(
 
 
 def show(answer: Plan, top: int, lang: str) -> None:
-    """What was asked, the fastest meshes, the winner explained, the front."""
+    """Print the request, the fastest meshes, an explanation of the best one, and the Pareto
+    front."""
     from rich.console import Console
 
     from dualml.report.plan import tables as shown
@@ -111,6 +112,7 @@ def show(answer: Plan, top: int, lang: str) -> None:
 
 
 def save_page(answer: Plan, top: int, path: Path, lang: str) -> None:
+    """Write the plan as an HTML page."""
     from dualml.report.page.html import html
     from dualml.report.plan.page import page
 
@@ -118,7 +120,7 @@ def save_page(answer: Plan, top: int, path: Path, lang: str) -> None:
 
 
 def list_all(as_json: bool, lang: str) -> None:
-    """Models and devices that have a name."""
+    """Print the models and devices that are known by name."""
     from dualml.cost.units import told_bytes
     from dualml.planner.devices import devices
     from dualml.planner.models import known
@@ -148,13 +150,14 @@ def list_all(as_json: bool, lang: str) -> None:
 
 
 def _list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Words) -> None:
+    """Print a table of named things."""
     heads = [Column("name", words("planner.column.name"))]
     heads += [Column(key, words(f"planner.column.{key}"), show="number") for key in keys]
     terminal.show(Table(name, words(f"planner.{name}"), heads, rows))
 
 
 def show_published(as_json: bool, lang: str) -> None:
-    """Published runs beside what is predicted for them."""
+    """Print published runs and their predictions."""
     from dualml.report.plan.published import describe, tables
 
     if as_json:
@@ -166,7 +169,7 @@ def show_published(as_json: bool, lang: str) -> None:
 
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:
-    """What the ranks of a run held beside what the planner says."""
+    """Print the measured memory of a run's ranks, compared with the planner's prediction."""
     from dualml.report.plan.measured import describe, held, table
     from dualml.store.load import load
 

@@ -1,7 +1,7 @@
 """The project's file of defaults: the nearest ``pyproject.toml`` with a table ``[tool.dualml]``.
 
-It comes with a folder that somebody else may have made. It is heeded where nobody but the user and
-root can have written it, and sets only what is on the list `ALLOWED`.
+The file comes with a folder that somebody else may have made. It is used only if nobody but the
+user and root can have written it, and it may set only the options in `ALLOWED`.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dualml.files import open_to_read
 from dualml.parse import LONGEST_TOML, from_toml
 
 PROJECT = "pyproject.toml"
-#: Options that a project may set, of any command that has them. All that says where files go or
-#: come from, which addresses and machines are used, what is started, removed or sent away, is for
+#: Options that a project may set, of any command that has them. Where files go to or
+#: come from, which addresses and machines are used, what is started, removed or sent, is for
 #: the user to decide: on the command line, in a variable, or in the user's own file.
 ALLOWED = frozenset(
     {
         *("lang", "backend", "device", "threads"),  # general ones
         *("arm", "seed", "quick", "check", "no-report", "no-find"),  # what a run trains
-        *("epoch", "metric", "margin", "slower", "more-memory"),  # how something is looked at
+        *("epoch", "metric", "margin", "slower", "more-memory"),  # how results are compared
         *("cores", "gpus", "memory", "time"),  # what a job may use
     }
 )
-#: A table of dualml's begins; one that is written otherwise is found when the file is read.
+#: A line that begins a table of dualml; tables in other notation are found by parsing.
 SPEAKS = re.compile(r"^\s*\[\s*tool\s*\.\s*dualml\b", re.M)
 
 
 @dataclass(frozen=True)
 class Project:
-    """The project's file that is nearest above the current folder, and what was said of others.
+    """The nearest project file above the current folder, and notices about ignored ones.
 
     Attributes:
-        path: the file that is heeded, or None.
-        notices: one line for each nearer file that is not.
+        path: the file to use, or None.
+        notices: one line per nearer file that is ignored.
     """
 
     path: Path | None = None
@@ -46,10 +46,10 @@ class Project:
 
 
 def find_project() -> Project:
-    """Look for the project's file.
+    """Find the project file.
 
     Raises:
-        UserError: the file is no TOML.
+        UserError: the file is not TOML.
     """
     try:
         here = Path.cwd()
@@ -75,7 +75,7 @@ def find_project() -> Project:
 
 
 def has_table(path: Path, text: str) -> bool:
-    """Whether the text of a file has a key ``tool.dualml``. Raises `UserError` for no TOML."""
+    """Whether a TOML text has a table ``tool.dualml``; raise `UserError` if it is not TOML."""
     try:
         tool = from_toml(text).get("tool")
     except ValueError as error:
@@ -84,10 +84,10 @@ def has_table(path: Path, text: str) -> bool:
 
 
 def distrust(path: Path, status: os.stat_result) -> str:
-    """Why somebody else may have written a file; empty where nobody can have.
+    """Return why somebody else may have written a file; empty if nobody can have.
 
     Args:
-        status: of the file that was opened.
+        status: the status of the opened file.
     """
     real = Path(os.path.realpath(path))
     folders = dict.fromkeys((path.parent, real.parent))
@@ -103,7 +103,7 @@ def distrust(path: Path, status: os.stat_result) -> str:
 
 
 def is_private(group: int) -> bool:
-    """Whether a group is that of this user alone: systems that give every user one let it write."""
+    """Whether a group belongs to this user alone, as on systems with one group per user."""
     import grp
     import pwd
 

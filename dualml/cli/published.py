@@ -1,4 +1,4 @@
-"""`dualml simulate --published`: published all-reduces beside what is predicted for them."""
+"""`dualml simulate --published`: published all-reduce measurements and their predictions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dualml.words import Words
 
 
 def answer(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """The tables of docs/cost.md, or all points as JSON.
+    """Print the tables of docs/cost.md, or all points as JSON.
 
     Raises:
-        UserError: another option than ``--json`` and ``--lang``.
+        UserError: options other than ``--json`` and ``--lang`` were given.
     """
     other = [
         key for key, default in defaults.items()

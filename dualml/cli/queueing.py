@@ -1,4 +1,4 @@
-"""From the options of ``dualml submit`` to a job in a queue."""
+"""Queue a job from the options of ``dualml submit``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualml.errors import UserError
 
 
 def check_queued(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None:
-    """Raise `UserError` for options that the queue has not which was chosen."""
+    """Raise `UserError` for options that the chosen queue does not have."""
     on = given["on"]
     for option in ("render", "kind", "image", "rate", "disk"):
         if given[option] is not None:
@@ -31,14 +31,14 @@ def check_queued(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None
 
 
 def check_rendered(given: dict[str, Any]) -> None:
-    """Raise `UserError` for options that files have not."""
+    """Raise `UserError` for options that do not apply to rendered files."""
     for option in ("out", "gpus", "partition", "sbatch"):
         if given[option]:
             raise UserError(f"--{option} is not for --on {given['on']}")
 
 
 def options_of_files(given: dict[str, Any]) -> dict[str, Any]:
-    """Return what is rendered, under the names of `dualml.render`."""
+    """Return the options to render, under the names that `dualml.render` uses."""
     same = ("cores", "memory", "nodes", "time", "lang", "render", "kind", "image", "name", "rate",
             "disk")  # fmt: skip
     kept = {option: given[option] for option in same}
@@ -53,13 +53,14 @@ def queue(
     gpus_per_node: int,
     label: str,
 ) -> None:
-    """Put a job into the queue that was chosen, and say so.
+    """Put a job into the chosen queue, and print its number and folder.
 
     Args:
-        given: options of the command line.
-        words: of ``dualml run``; none for a command.
-        asked: fields of `dualml.jobs.store.Job`.
-        label: names its folder, where nothing else does.
+        given: options of ``dualml submit``.
+        words: command line of ``dualml run``; empty for a command.
+        asked: further fields of `dualml.jobs.store.Job`.
+        ranks_per_node, gpus_per_node: for Slurm.
+        label: name of its folder if no name or folder is given.
     """
     from dualml.jobs.control import submit as put
     from dualml.jobs.sbatch import options

@@ -1,4 +1,4 @@
-"""``dualml submit --on compose|kubernetes``: files instead of a job."""
+"""``dualml submit --on compose|kubernetes``: write files instead of queueing a job."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dualml.errors import UserError
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
 
-#: As a job's, and what the files say of the ranks themselves.
+#: Options of ``dualml run`` that the files set themselves, and why.
 TAKEN = dict.fromkeys(
     ("world_size", "rendezvous", "hosts", "insecure", "keep_local"),
     "--nodes and --ranks-per-node say how many ranks there are, and the files where they meet",
 )
-#: Options that are right as they are read.
+#: Options that are passed on unchanged.
 KEPT = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
 
 
 def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: bool) -> None:
-    """Check everything, then write the folder.
+    """Check the options of a run, then write its files.
 
     Args:
         on: ``compose`` or ``kubernetes``.
-        words: of ``dualml run``.
-        options: of ``dualml submit``, as they were given.
+        words: command line of ``dualml run``.
+        options: options of ``dualml submit``, as given.
     """
     from dualml.render import files
     from dualml.render.commanded import numbers
@@ -53,12 +53,12 @@ def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: boo
 def command_to_files(
     command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any]
 ) -> None:
-    """Check everything, then write the folder of a command, each of whose workers is a container.
+    """Check the options of a command, then write its files; each worker is a container.
 
     Args:
-        size: how many there are.
-        gpus: of each.
-        options: of ``dualml submit``, as they were given.
+        size: number of workers.
+        gpus: GPUs per worker.
+        options: options of ``dualml submit``, as given.
     """
     from dualml.render import files
     from dualml.render.commanded import command_request
@@ -77,7 +77,7 @@ def command_to_files(
 
 
 def check_folder(on: str, options: Mapping[str, Any]) -> None:
-    """Raise `UserError` where files cannot be written, or an option is not of their kind."""
+    """Raise `UserError` if the files cannot be written, or an option does not apply to them."""
     from dualml.render import files
 
     if options["render"] is None:
@@ -89,7 +89,7 @@ def check_folder(on: str, options: Mapping[str, Any]) -> None:
 
 
 def tell(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
-    """Write the files, and say so."""
+    """Write the files, and print their names."""
     from dualml.render import files
     from dualml.words import Words
 
@@ -102,9 +102,10 @@ def tell(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> 
 
 
 def experiment(given: Mapping[str, Any], size: int) -> Experiment:
-    """The experiment as ``size`` ranks run it.
+    """Load the experiment as ``size`` ranks run it.
 
-    One that they cannot run is read as its file says, so that `request` can say what it needs.
+    If they cannot run it, it is loaded as its file defines it, so that `request` can say what it
+    needs.
     """
     if size == 1:
         return opened(given, None)

@@ -1,4 +1,4 @@
-"""``dualml report``, ``dualml parity`` and ``dualml find``: from files of a finished run."""
+"""``dualml report``, ``dualml parity`` and ``dualml find``, from the files of a finished run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def report(
     json: AsJson = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Render the report again, also for several run folders side by side; of a workspace, the
-    student's own report."""
+    """Render the report again, also for several run folders side by side.
+
+    For a workspace, render the student's own report.
+    """
     from dualml.course.workspace import is_workspace
     from dualml.report import render
 
@@ -45,7 +47,8 @@ def parity(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Judge a run folder again and print the verdicts; exit 3 if one is `different`."""
+    """Compare the backends of a run folder again and print the verdicts; exit with 3 if one is
+    `different`."""
     from dualml.parity.judge import judge, worst, write
     from dualml.session.perform import DIFFERENT, WELL
     from dualml.store.findings import read_findings
@@ -74,7 +77,8 @@ def find(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Where and why backends differ: the update that parts them, made again; exit 3 if they do."""
+    """Find where and why backends differ, by replaying the update that diverges; exit with 3 if
+    they do."""
     from dualml.parity.judge import judge
     from dualml.session.perform import DIFFERENT, WELL, search
     from dualml.store.findings import read_findings
@@ -101,7 +105,7 @@ def find(
 
 @contextlib.contextmanager
 def forcible() -> Iterator[None]:
-    """What is done in here can be done in spite of a plan that was changed."""
+    """Add to an error about a changed plan that ``--force`` ignores the change."""
     from dualml.errors import UserError
     from dualml.store.plan import Changed
 
@@ -112,5 +116,5 @@ def forcible() -> Iterator[None]:
 
 
 def chosen(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:
-    """Whether a comparison is one of those asked for."""
+    """Whether a comparison matches the requested arms and seed."""
     return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])

@@ -26,7 +26,7 @@ from dualml.cli.options import (
 from dualml.cli.output import complain, print_json, print_run
 from dualml.errors import UserError
 
-#: What a run folder says already: --resume takes none of it from variables and files.
+#: Options that a run folder fixes: --resume does not take them from variables and files.
 DECIDED = (
     *("backend", "out", "set_", "arm", "seed", "data", "model", "quick", "device", "threads"),
     *("world_size", "rendezvous", "check"),
@@ -99,7 +99,7 @@ def run(
             tensorboard=tensorboard,
         )
     )
-    if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could end
+    if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could stop
         signals.ignore()
     if done.folder is not None and json:
         path = done.folder.path
@@ -116,7 +116,7 @@ def run(
 
 
 def numbers(words: list[str]) -> list[int]:
-    """``["0,1", "2"]`` → ``[0, 1, 2]``."""
+    """Parse the values of ``--seed``: ``["0,1", "2"]`` → ``[0, 1, 2]``."""
     from dualml.strict import shortened
 
     try:

@@ -1,4 +1,4 @@
-"""``dualml runs``: the runs that there are."""
+"""``dualml runs``: list the runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dualml.errors import UserError
 def runs(
     folder: Annotated[Path, typer.Argument()] = RUNS, json: AsJson = False, lang: Lang = "en"
 ) -> None:
-    """The runs in a folder and those of jobs, the newest first."""
+    """List the runs in a folder and those of jobs, the newest first."""
     from dualml.housekeeping.listing import rows, table
     from dualml.jobs.store import Jobs, home
     from dualml.report.page import terminal

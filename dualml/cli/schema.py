@@ -1,4 +1,4 @@
-"""``dualml schema``: what the JSON of a command looks like."""
+"""``dualml schema``: show the JSON schemas of the output of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def schema(
     as_json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """The JSON schema of what a command prints with --json; without a name, all there are."""
+    """Print the JSON schema of what a command prints with --json; without a name, list all
+    schemas."""
     if name is not None:
         print_text(text_of(name).rstrip())
         return

@@ -1,4 +1,4 @@
-"""What separates options from a command: ``--``."""
+"""The separator ``--`` between options and a command."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Any
 
 from dualml.cli.limits import Command
 
-#: Where the words after ``--`` are kept until the command line has been read.
+#: Key in the context of the words after ``--``.
 COMMAND = "dualml.command"
 SEPARATOR = "--"
 
 
 class SubmitCommand(Command):
-    """Keeps what stands after ``--`` out of the options: it is the command of a job."""
+    """Command line that does not parse words after ``--``: they are the command of a job."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Store the words after ``--``, and parse the others."""
         if SEPARATOR in args and not ctx.resilient_parsing:
             at = args.index(SEPARATOR)
             ctx.meta[COMMAND] = args[at + 1 :]

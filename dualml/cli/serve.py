@@ -18,7 +18,7 @@ def serve(
     host: str = "127.0.0.1",
     lang: Lang = "en",
 ) -> None:
-    """Show runs and jobs in a browser, as they go on, until Ctrl-C."""
+    """Show runs and jobs in a browser while they run, until Ctrl-C."""
     from dualml.jobs.store import Jobs, home
     from dualml.serve.server import Server
     from dualml.words import Words

@@ -1,4 +1,4 @@
-"""Signals that end a command as Ctrl-C does: of the system, and of a terminal that is closed."""
+"""Handle signals like Ctrl-C: SIGTERM of the system, and SIGHUP of a terminal that is closed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ TERMINALS = [stream for stream in (1, 2) if os.isatty(stream)]
 
 
 def end_as_interrupted() -> None:
-    """From now on these signals raise `KeyboardInterrupt`, but for one that is ignored, as by
-    ``nohup``."""
+    """Make these signals raise `KeyboardInterrupt`, except one that is ignored, as by ``nohup``."""
     for sign in ENDINGS:
         if signal.getsignal(sign) != signal.SIG_IGN:
             signal.signal(sign, stop)
 
 
 def stop(number: int, frame: Any) -> None:
+    """Raise `KeyboardInterrupt`; redirect closed terminals to the null device first."""
     for stream in TERMINALS:
-        if not os.isatty(stream):  # it was closed: whoever writes to it would fail
+        if not os.isatty(stream):  # it was closed: writing to it would fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     raise KeyboardInterrupt
 
 
 def ignore() -> None:
-    """From now on they end nothing, nor does Ctrl-C."""
+    """Ignore these signals and Ctrl-C from now on."""
     for sign in (signal.SIGINT, *ENDINGS):
         signal.signal(sign, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""`dualml simulate`: what an aggregation costs, for any number of ranks."""
+"""`dualml simulate`: predict what an aggregation costs, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ def simulate(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Predict seconds per update of the aggregations, for any number of ranks, or lay out one
-    update of a pipeline."""
+    """Predict seconds per update of aggregations for any number of ranks, or lay out a pipeline."""
     given = dict(locals())
     from dualml.cost import options, units
     from dualml.cost.closed import names
@@ -112,8 +111,10 @@ def simulate(
 
 
 def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> None:
-    """One row per strategy, one column per n, in as many tables as the width asks for; seconds, or
-    bus bandwidth."""
+    """Print one row per strategy and one column per number of ranks, in as many tables as needed.
+
+    The cells are seconds, or bus bandwidth with ``busbw``.
+    """
     from rich.console import Console
 
     from dualml.cost import units
@@ -154,12 +155,12 @@ def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> 
 
 
 def _rate(p: Prediction) -> str:
-    """In GB/s as nccl-tests print it; a dash where there is none."""
+    """Format the bus bandwidth in GB/s, as nccl-tests print it; a dash if there is none."""
     return NONE if p.busbw is None else f"{p.busbw / 1e9:#.3g} GB/s"
 
 
 def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
-    """The constants, and what is slow."""
+    """Return sentences with the constants of the links, and what is slow."""
     from dualml.cost.units import told_bytes, told_seconds
 
     def constants(key: str, link: Link) -> str:

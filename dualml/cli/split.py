@@ -1,4 +1,5 @@
-"""``dualml split``: how a model is cut, who holds what, and what crosses which link."""
+"""``dualml split``: show how a model is split, what each rank holds, and what each link
+transfers."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def split(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Cut a model into pieces: stages, slices, bytes on every link."""
+    """Split a model into stages and slices, and show the bytes on every link."""
     from dualml.experiment.split import Split
     from dualml.model import model
     from dualml.split.traffic import describe
@@ -78,7 +79,7 @@ def split(
 
 
 def reason(error: ValueError) -> str:
-    """The first problem that the settings have, in one line."""
+    """Return the first validation error of the settings, in one line."""
     problem: Any = getattr(error, "errors", lambda: [{"msg": str(error), "loc": ()}])()[0]
     where = ".".join(str(part) for part in problem["loc"])
     text = str(problem["msg"]).removeprefix("Value error, ")
@@ -86,7 +87,7 @@ def reason(error: ValueError) -> str:
 
 
 def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
-    """The plan of an arm, its batch size, and whether it trains in a lower precision."""
+    """Return the plan of an arm, its batch size, and whether it trains in low precision."""
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
     from dualml.model import model
@@ -103,7 +104,7 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
 
 
 def measured(backend: str, model: str, batch: int) -> dict[str, float]:
-    """Seconds of each layer on a backend, in a process of its own."""
+    """Measure the seconds of each layer on a backend, in a separate process."""
     from dualml.backend import choose
     from dualml.launch.ranks import run_ranks
 
@@ -117,7 +118,7 @@ def measured(backend: str, model: str, batch: int) -> dict[str, float]:
 
 
 def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
-    """Draw the plan into an SVG."""
+    """Draw the plan into an SVG file."""
     from dualml.report.draw import standalone
     from dualml.report.splits.drawing import plan_figure
 
@@ -126,7 +127,7 @@ def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
 
 
 def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
-    """The plan as tables."""
+    """Print the plan as tables."""
     from dualml.report.splits.layers import collective_name
 
     words = Words(lang)
@@ -169,7 +170,7 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
 
 
 def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
-    """The layers of a rank, with their slices."""
+    """Format the layers of a rank, with their slices."""
     from dualml.report.splits.layers import slice_of
 
     parts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""``dualml submit``: a run, or any command, into a queue or into files."""
+"""``dualml submit``: submit a run, or any command, to a queue, or render it into files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def submit(
 
 
 def checked(words: list[str]) -> str:
-    """The name of the experiment; what cannot be run is said now, not when its turn comes."""
+    """Return the name of the experiment; raise `UserError` now, not in the job, if it cannot
+    run."""
     from dualml.backend import choose
 
     given = parsed(words, REFUSED)

@@ -1,4 +1,4 @@
-"""Options of ``dualml run`` that stand on the command line of ``dualml submit``."""
+"""Options of ``dualml run`` on the command line of ``dualml submit``."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from dualml.errors import UserError
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
 
-#: Options of ``dualml run`` that a job cannot have, and what is there instead.
+#: Options of ``dualml run`` that a job cannot have, and what to use instead.
 REFUSED = {
     "resume": "dualml resume takes a job up again",
     "rank": "a job starts its own ranks",
     "json": "dualml jobs --json tells how it stands",
 }
-#: What ``dualml submit`` says itself.
+#: Options of ``dualml run`` that ``dualml submit`` sets itself.
 OWN = ("out", "name", "lang", *REFUSED)
 
 
 def frozen(words: list[str], defaults: Defaults) -> list[str]:
-    """With what variables and files say of options that are left out: where and when the run
-    begins, they may say something else."""
+    """Add the defaults from variables and files for options that are omitted.
+
+    Where and when the run starts, they may have other values.
+    """
     command = run_command()
     context = command.make_context("run", list(words), default_map=defaults.of(("run",)))
     more = list[str]()
@@ -39,10 +41,10 @@ def frozen(words: list[str], defaults: Defaults) -> list[str]:
 
 
 def parsed(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
-    """The options of ``dualml run`` by name, as they stand there.
+    """Parse the options of ``dualml run``, as name → value.
 
     Raises:
-        UserError: one that is ``refused``, with what is there instead.
+        UserError: an option is in ``refused``, with what to use instead.
     """
     command = run_command()
     for parameter in command.params:
@@ -55,7 +57,7 @@ def parsed(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
 
 
 def run_command() -> Any:
-    """``dualml run``, alone."""
+    """Return the command ``dualml run`` on its own, without the other commands."""
     from typer.main import get_command
 
     from dualml.cli.run import run
@@ -66,7 +68,7 @@ def run_command() -> Any:
 
 
 def opened(given: Mapping[str, Any], world_size: int | None) -> Experiment:
-    """The experiment that options of ``dualml run`` mean."""
+    """Load the experiment that options of ``dualml run`` describe."""
     from dualml.cli.run import numbers
     from dualml.experiment.load import load
 

@@ -15,7 +15,7 @@ def tensorboard(
     port: Annotated[int, typer.Option(min=0, max=65535)] = 0,
     lang: Lang = "en",
 ) -> None:
-    """Show a job's curves in TensorBoard until Ctrl-C ends it."""
+    """Show a job's curves in TensorBoard until Ctrl-C."""
     from dualml.jobs.board import serve_board
     from dualml.jobs.store import Jobs, home
     from dualml.words import Words

@@ -1,4 +1,4 @@
-"""``dualml top``."""
+"""``dualml top``: the resource usage of running ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def top(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """What ranks that are at work use of their machines."""
+    """Show how running ranks use their machines."""
     import sys
 
     from rich.console import Console, Group
@@ -36,6 +36,7 @@ def top(
     words, console = Words(lang), Console(highlight=False)
 
     def shown() -> Group:
+        """Render the current tables."""
         ranks = [rank for run in folders(what) for rank in at_work(run)]
         grids = [render(t, console.width) for t in tables(ranks, words, runs=what is None)]
         return Group(*grids if grids else [words("usage.none")])  # fmt: skip
@@ -53,10 +54,12 @@ def top(
 
 
 def folders(what: str | None) -> list[Path]:
-    """The run folder that is meant; without a word those of all jobs that run, and of ``runs/``.
+    """Return the run folders to show: the one that is named, or all.
+
+    Without a name these are the folders of all running jobs, and those in ``runs/``.
 
     Raises:
-        UserError: no such job or folder.
+        UserError: there is no such job or folder.
     """
     from dualml.jobs.store import Jobs, home
 

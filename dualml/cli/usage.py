@@ -1,4 +1,4 @@
-"""Errors of usage: what was meant, and the frames of all messages in the reader's language."""
+"""Usage errors: suggestions of known names, and translation of all error messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from dualml.cli.defaults import options, origin
 from dualml.errors import nearest
 from dualml.words import table
 
-#: The parser names a variable also where the value is not from there.
+#: The parser names the variable even if the value does not come from it.
 VARIABLE = r" \(env var: '\w+'\)"
 
 
 def usage(error: Any) -> str:
-    """The message of an error of the command line's parser, with the nearest name that there is,
-    and where a value stands that was not typed."""
+    """Return the message of a parser error, with the nearest known name.
+
+    If the value was not typed, the message says where it is set.
+    """
     text = re.sub(VARIABLE, "", str(error.format_message()))
     context = getattr(error, "ctx", None)
     option, command = getattr(error, "option_name", None), matched("command", text)
@@ -31,11 +33,12 @@ def usage(error: Any) -> str:
 
 
 def matched(key: str, text: str) -> re.Match[str] | None:
+    """Match a text against the message template ``errors.key``."""
     return re.match(pattern(table("en", "errors")[f"errors.{key}"]), text)
 
 
 def in_language(text: str, lang: str) -> str:
-    """The message with the parts that many messages have in another language."""
+    """Translate the parts of a message that follow known templates."""
     if lang == "en":
         return text
     own = table(lang, "errors")
@@ -45,12 +48,16 @@ def in_language(text: str, lang: str) -> str:
 
 
 def filled(template: str, match: re.Match[str]) -> str:
+    """Fill a template with the groups of a match."""
     return template.format(**match.groupdict())
 
 
 @cache
 def pattern(template: str) -> str:
-    """What a template may have become: a field in quotes holds none, and no field a semicolon."""
+    """Return a regular expression for the texts of a template.
+
+    A quoted field contains no quotes, and no field contains a semicolon.
+    """
     escaped = re.escape(template)
     quoted = re.sub(r"'\\\{(\w+)\\\}'", r"'(?P<\1>[^']+)'", escaped)
     return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^;]+?)", quoted)

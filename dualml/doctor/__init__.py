@@ -1,4 +1,4 @@
-"""What is installed, what does not fit together, and the remedy for each problem."""
+"""Diagnose the installation: what is installed, what does not fit together, and the remedies."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """``sections``: ``machine``, each backend, ``fit`` → findings; ``works``: backend → does it."""
+    """Result of the diagnosis.
+
+    Attributes:
+        sections: ``machine``, each backend, ``fit`` → findings.
+        works: backend → whether it works.
+    """
 
     sections: dict[str, list[Finding]]
     works: dict[str, bool]
 
     @property
     def ok(self) -> bool:
-        """At least one framework works."""
+        """Whether at least one framework works."""
         return any(self.works.values())
 
     def describe(self, lang: str) -> dict[str, Any]:
-        """Strict JSON, texts in one language."""
+        """Return the diagnosis as a JSON-serializable dict, with texts in one language."""
         rows = [
             {"section": section, "item": one.item, "mark": one.mark, "text": one.text(lang),
              "remedy": one.remedy(lang) or None}
@@ -34,10 +39,10 @@ class Diagnosis:
 
 
 def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
-    """Examine the machine, every backend but NumPy, and what of the frameworks fits.
+    """Examine the machine, every backend but NumPy, and which framework releases fit.
 
     Args:
-        tell: called with the name of each section before it is examined.
+        tell: called with the name of each section before its examination.
     """
     from dualml.backend import backends
     from dualml.doctor.backends import examine_backend
@@ -48,7 +53,7 @@ def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
     sections = {"machine": list(examine_system())}
     works: dict[str, bool] = {}
     for name, info in backends().items():
-        if name != "numpy":  # what everything else is built on: it is running
+        if name != "numpy":  # everything else is built on it, so it works
             tell(name)
             sections[name], works[name] = examine_backend(info)
     tell("fit")

@@ -1,4 +1,5 @@
-"""Each backend examined in a bounded process of its own: one that crashes or hangs is a finding."""
+"""Examine each backend in a process with a time limit, so that crashes and hangs become
+findings."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ LIMIT = 120.0
 
 
 def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Finding], bool]:
-    """Findings about a backend, and whether it works."""
+    """Return the findings about a backend, and whether it works."""
     if not info.installed():
         return [finding(info.framework, "warn", "absent", info.install)], False
     ended = bounded(python("-m", "dualml.doctor.probe", info.name), seconds)
@@ -24,7 +25,7 @@ def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Fin
 
 
 def read(info: BackendInfo, ended: Finished, seconds: float) -> tuple[list[Finding], bool]:
-    """What a probe printed, and how it ended if it did not finish."""
+    """Parse what a probe printed; if it did not finish, add a finding about how it ended."""
     findings: list[Finding] = []
     for line in ended.out.splitlines():
         if not line.startswith(PREFIX):
@@ -43,6 +44,7 @@ def read(info: BackendInfo, ended: Finished, seconds: float) -> tuple[list[Findi
 
 
 def _stopped(info: BackendInfo, ended: Finished, seconds: float) -> Finding:
+    """Return the finding about a probe that hung, crashed or ended early."""
     if ended.code is None:
         return _broken(info, "hangs", seconds=f"{seconds:.0f}")
     if ended.code < 0:
@@ -53,5 +55,6 @@ def _stopped(info: BackendInfo, ended: Finished, seconds: float) -> Finding:
 
 
 def _broken(info: BackendInfo, how: str, **values: Any) -> Finding:
+    """Return a finding with the advice to reinstall the framework."""
     fresh = info.install.replace("pip install", "pip install --force-reinstall")
     return finding(info.framework, "problem", how, "reinstall", command=fresh, **values)

@@ -1,4 +1,4 @@
-"""One line of `dualml doctor`, in both languages."""
+"""Findings of `dualml doctor`, one line each, in both languages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Mark = Literal["ok", "warn", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found about one item, and what to do about it.
+    """A finding about one item, and its remedy, in both languages.
 
-    ``problem`` is for what keeps a backend from working, ``warn`` for what one should know.
+    ``problem`` marks what keeps a backend from working, ``warn`` what one should know.
     """
 
     item: str
@@ -29,9 +29,11 @@ class Finding:
     remedy_zh: str = ""
 
     def text(self, lang: str) -> str:
+        """Return the text in a language."""
         return self.zh if lang == "zh" else self.en
 
     def remedy(self, lang: str) -> str:
+        """Return the remedy in a language; empty if there is none."""
         return self.remedy_zh if lang == "zh" else self.remedy_en
 
 
@@ -44,12 +46,12 @@ def finding(
     package: str = "dualml.words",
     **values: Any,
 ) -> Finding:
-    """A finding in both languages.
+    """Make a finding in both languages from message keys.
 
     Args:
-        key: of its text below ``doctor.says``; without it the text is the value ``text``.
-        remedy: of what to do below ``doctor.remedy``; a command stands for itself.
-        package: where the texts are; a backend has its own.
+        key: message below ``doctor.says``; if empty, the text is the value ``text``.
+        remedy: message below ``doctor.remedy``, or a command, which is used as it is.
+        package: package of the messages; a backend has its own.
     """
     says = both(f"doctor.says.{key}", package, **values) if key else as_it_is(values["text"])
     known = f"doctor.remedy.{remedy}" in table("en", package=package)
@@ -58,12 +60,12 @@ def finding(
 
 
 def as_it_is(text: str) -> dict[str, str]:
-    """The same in every language."""
+    """Return language → the same text."""
     return dict.fromkeys(LANGUAGES, text)
 
 
 def version_finding(package: str, version: str, extra: str, note: str = "") -> Finding:
-    """Whether an installed version is within the range dualml declares for its extra."""
+    """Make a finding on whether a version is in the range that dualml declares for its extra."""
     wanted = declared(package, extra)
     shown = f"{version}{f' ({note})' if note else ''}"
     if wanted.contains(version, prereleases=True):
@@ -73,7 +75,7 @@ def version_finding(package: str, version: str, extra: str, note: str = "") -> F
 
 
 def declared(package: str, extra: str) -> SpecifierSet:
-    """The range of versions in dualml's own metadata; all versions where it names none."""
+    """Return the version range in dualml's own metadata; all versions if it has none."""
     try:
         lines = requires("dualml") or []
     except PackageNotFoundError:
@@ -85,9 +87,9 @@ def declared(package: str, extra: str) -> SpecifierSet:
 
 
 def spelled(wanted: SpecifierSet) -> str:
-    """The lower bound first.
+    """Format a version range with the lower bound first.
 
-    >>> spelled(SpecifierSet("<2.14,>=2.4"))
+    >>> format_specifier(SpecifierSet("<2.14,>=2.4"))
     '>=2.4,<2.14'
     """
     return ",".join(sorted(map(str, wanted), reverse=True))

@@ -1,7 +1,7 @@
-"""Which published releases of PyTorch and MindSpore fit a machine, and the command for each.
+"""Find the published releases of PyTorch and MindSpore that fit a machine, and their pip commands.
 
-What goes together is in `published.toml` with its sources. Of the releases that dualml is tested
-with, the newest counts whose Python, driver and GPUs are those of the machine.
+Compatibility data is in `published.toml`, with its sources. Among the releases that dualml is
+tested with, the newest one that fits Python, driver and GPUs of the machine is chosen.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from dualml.doctor.finding import Finding, declared, finding
 from dualml.parse import from_toml
 
 INDEX = "https://download.pytorch.org/whl/{build}"
-#: Where CANN says its version, below its folder.
+#: File with the version of CANN, below its folder.
 CANN = "*-linux/ascend_toolkit_install.info"
 CANN_FOLDERS = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
-#: The first device of Huawei's driver.
+#: The first device of Huawei's NPU driver.
 NPU = Path("/dev/davinci0")
 
 
 @cache
 def published() -> Mapping[str, Any]:
-    """``sources``, and the rows of ``torch``, ``cuda`` and ``mindspore``, the newest first."""
+    """Return the compatibility data: ``sources``, ``torch``, ``cuda``, ``mindspore``, newest
+    first."""
     return from_toml((files("dualml.doctor") / "published.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
 class Here:
-    """What decides which releases fit.
+    """Facts about a machine that decide which releases fit.
 
     Attributes:
-        python: its version, ``3.11.7``.
+        python: version of Python, ``3.11.7``.
         system: ``Linux``, ``Darwin`` or ``Windows``.
-        driver: NVIDIA's, ``535.129.03``; empty without a GPU.
-        capabilities: compute capabilities of the GPUs, ``9.0``; those the driver tells.
-        npu: there is an NPU.
-        cann: its version; empty where none is found.
+        driver: version of NVIDIA's driver, ``535.129.03``; empty without a GPU.
+        capabilities: compute capabilities of the GPUs, ``9.0``, as far as the driver reports them.
+        npu: whether there is an NPU.
+        cann: version of CANN; empty if none is found.
     """
 
     python: str
@@ -61,7 +62,7 @@ class Here:
 
 
 def here() -> Here:
-    """This machine."""
+    """Return the facts about this machine."""
     gpus = machine.nvidia()[0]
     return Here(
         python="{}.{}.{}".format(*sys.version_info),
@@ -74,7 +75,7 @@ def here() -> Here:
 
 
 def cann() -> str:
-    """The version that CANN's toolkit says in its folder; empty where there is none."""
+    """Return the version of the installed CANN toolkit; empty if there is none."""
     named = [os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
     folders = map(Path, filter(None, (*named, *CANN_FOLDERS)))
     for path in (path for folder in folders for path in folder.glob(CANN)):
@@ -86,11 +87,12 @@ def cann() -> str:
 
 @dataclass(frozen=True)
 class Torch:
-    """A release of PyTorch that fits, and the build of it.
+    """A release of PyTorch that fits, and its build.
 
     Attributes:
-        cuda: the row of the CUDA it is built with; None for CPUs.
-        whole: the driver knows all of this CUDA; else it runs it by minor version compatibility.
+        cuda: data of the CUDA version it is built with; None for CPU builds.
+        full_support: whether the driver fully supports this CUDA version, rather than by minor
+            version compatibility.
     """
 
     version: str
@@ -101,7 +103,7 @@ class Torch:
 
     @property
     def command(self) -> str:
-        """The words for pip."""
+        """The pip command that installs it."""
         build = f"cu{self.cuda['version'].replace('.', '')}" if self.cuda else "cpu"
         index = f" --index-url {INDEX.format(build=build)}" if self.system != "Darwin" else ""
         wanted = f"'torch=={self.version}.*' 'torchvision=={self.torchvision}.*'"
@@ -109,16 +111,16 @@ class Torch:
 
 
 def tested(package: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a framework within the range that dualml is tested with."""
+    """Yield the releases of a framework within the range that dualml is tested with."""
     wanted = declared(package, package)
     return (row for row in published()[package] if row["version"] in wanted)
 
 
 def torch(there: Here) -> Torch | None:
-    """The newest release that fits, for the machine's GPUs where it has any.
+    """Return the newest release of PyTorch that fits, for the GPUs if the machine has any; or None.
 
-    Of the CUDAs that a release is built with, the newest that the driver knows whole; where it
-    knows none, the oldest that it runs at all.
+    Among the CUDA versions of a release, the newest that the driver fully supports is chosen; if
+    there is none, the oldest that it can run.
     """
     for row in tested("torch"):
         if there.python not in SpecifierSet(row["python"]):
@@ -135,25 +137,25 @@ def torch(there: Here) -> Torch | None:
 
 
 def cuda(version: str) -> Mapping[str, Any]:
-    """The row of a CUDA, ``12.6``.
+    """Return the data of a CUDA version such as ``12.6``.
 
     Raises:
-        StopIteration: nothing is published about it.
+        StopIteration: the version is unknown.
     """
     return next(row for row in published()["cuda"] if row["version"] == version)
 
 
 def oldest_driver(version: str) -> str:
-    """The oldest driver that runs any CUDA of the same major version; empty where none is known."""
+    """Return the oldest driver that runs any CUDA of the same major version; empty if unknown."""
     major = version.partition(".")[0]
     rows = (row for row in published()["cuda"] if row["version"].partition(".")[0] == major)
     return next((str(row["driver"]) for row in rows), "")
 
 
 def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) -> bool:
-    """Whether PyTorch's build for this CUDA runs with the driver and on all of the GPUs."""
+    """Whether PyTorch's build for this CUDA runs with the driver and on all GPUs."""
     least, most = (Version(bound) for bound in row.get("capability", ("0.0", "999.0")))
-    # What is built for a GPU also runs on later ones of the same major version.
+    # Code built for a GPU also runs on later ones of the same major version.
     fits = all(least <= Version(c) and Version(c).major <= most.major for c in capabilities)
     return fits and newer(driver, row["driver"])
 
@@ -164,8 +166,10 @@ def newer(version: str, least: str) -> bool:
 
 
 def mindspore(there: Here) -> Mapping[str, Any] | None:
-    """The row of the newest release that fits: on an NPU with the CANN that is installed, if one
-    is."""
+    """Return the newest release of MindSpore that fits, or None.
+
+    On an NPU it has to match the installed CANN, if there is one.
+    """
     for row in tested("mindspore"):
         fits = there.python in SpecifierSet(row["python"])
         if fits and (not there.npu or not there.cann or row["cann"] == there.cann):
@@ -174,12 +178,13 @@ def mindspore(there: Here) -> Mapping[str, Any] | None:
 
 
 def examine_fit(there: Here) -> Iterable[Finding]:
-    """What `dualml doctor` says: for each framework the release that fits, and its command."""
+    """Yield the release of each framework that fits a machine, with its install command."""
     yield _torch(there)
     yield _mindspore(there)
 
 
 def _torch(there: Here) -> Finding:
+    """Return the finding about PyTorch."""
     chosen = torch(there)
     if chosen is None:
         key = "torch_none_gpu" if there.driver else "torch_none"
@@ -193,12 +198,13 @@ def _torch(there: Here) -> Finding:
 
 
 def _mindspore(there: Here) -> Finding:
+    """Return the finding about MindSpore."""
     row = mindspore(there)
     if row is None:
         key = "mindspore_none_cann" if there.npu and there.cann else "mindspore_none"
         return finding("mindspore", "warn", key, key, **vars(there))
     key = "mindspore_npu" if there.npu else "mindspore_cpu"
-    # The driver of the row is Huawei's; that of the machine would be NVIDIA's.
+    # The driver in the row is Huawei's, that in `there` NVIDIA's.
     values = vars(there) | {name: row[name] for name in ("version", "cann", "driver")}
     return finding("mindspore", "ok", key, **values,
                    command=f"pip install 'mindspore=={row['version']}' 'numpy<2'")  # fmt: skip

@@ -1,7 +1,7 @@
-"""``python -m dualml.doctor.probe NAME``: examine one backend in this process, then end it.
+"""Examine one backend in this process, then end it: ``python -m dualml.doctor.probe NAME``.
 
-Every finding is printed as it is made, so that a framework that crashes or hangs takes none of
-the earlier ones with it. The environment is the one a worker would get.
+Every finding is printed as soon as it is made, so that a framework that crashes or hangs loses none
+of the earlier ones. The environment is that of a worker.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from dualml.backend import BackendInfo, backends
 from dualml.doctor.finding import Finding
 from dualml.errors import UserError
 
-#: Frameworks print to stdout as they please; our lines start with this.
+#: Prefix of our lines, because frameworks also print to stdout.
 PREFIX = "@dualml "
 
 
 def say(kind: str, value: object) -> None:
+    """Print one message of the probe as JSON."""
     print(f"\n{PREFIX}{json.dumps({kind: value})}", flush=True)
 
 
 def examine(info: BackendInfo) -> Iterator[Finding]:
-    """The backend's own examination, ``<package>.doctor:examine``, or a bare import without one."""
+    """Run the backend's own examination, ``<package>.doctor:examine``, or just import the
+    framework."""
     if importlib.util.find_spec(f"{info.package}.doctor"):
         yield from importlib.import_module(f"{info.package}.doctor").examine()
         return
@@ -36,9 +38,10 @@ def examine(info: BackendInfo) -> Iterator[Finding]:
 
 
 def main(name: str) -> None:
+    """Examine a backend, print the findings, and end the process."""
     info = backends()[name]
     try:
-        with contextlib.suppress(UserError):  # what is amiss is examined now
+        with contextlib.suppress(UserError):  # problems are examined below
             os.environ.update(info.environ(0))
         for finding in examine(info):
             say("finding", vars(finding))
@@ -47,7 +50,7 @@ def main(name: str) -> None:
         first = (str(error).strip().splitlines() or [""])[0]
         say("error", f"{type(error).__name__}: {first}"[:300])
     sys.stdout.flush()
-    os._exit(0)  # some frameworks crash on the way out, which says nothing about their work
+    os._exit(0)  # some frameworks crash on exit, which does not matter here
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `dualml doctor` says about the machine: no framework needed."""
+"""Findings of `dualml doctor` about the machine, without any framework."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ LITTLE_MEMORY_MB = 2048
 
 
 def examine_system() -> Iterator[Finding]:
+    """Yield the findings about Python, hardware, network, datasets and cache."""
     yield from _python()
     yield from _hardware()
     yield from _network()
@@ -35,6 +36,7 @@ def examine_system() -> Iterator[Finding]:
 
 
 def _python() -> Iterator[Finding]:
+    """Yield findings about Python, dualml and NumPy."""
     shown = f"{platform.python_version()}, {sys.executable}"
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         yield finding("python", "ok", text=shown)
@@ -46,6 +48,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _hardware() -> Iterator[Finding]:
+    """Yield findings about CPU, threads, memory and GPUs."""
     cpu, cores, usable = machine.cpu_model(), machine.physical_cores(), machine.usable_cores()
     yield finding("cpu", "ok", "cpu", cpu=cpu, cores=cores, usable=usable)
     n = machine.default_threads()
@@ -65,7 +68,7 @@ def _hardware() -> Iterator[Finding]:
 
 
 def _network() -> Iterator[Finding]:
-    """The variables of the network that are set, and whether they fit this machine."""
+    """Yield findings about network variables that are set, and whether they fit this machine."""
     known = interfaces()
     for name, value in network_variables().items():
         if name == NCCL_DEBUG:
@@ -82,7 +85,7 @@ def _network() -> Iterator[Finding]:
 
 
 def _data() -> Iterator[Finding]:
-    """Where each dataset is, as `dualml data list` finds it."""
+    """Yield the location of each dataset, as `dualml data list` finds it."""
     from dualml.data.overview import overview
 
     for row in overview():
@@ -98,6 +101,7 @@ def _data() -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
+    """Return the finding on whether the cache folder is writable."""
     folder = machine.cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Runs that have been made: which there are, and which may go."""
+"""List the runs that exist, and remove those that may go."""

@@ -1,4 +1,4 @@
-"""The runs in a folder and those of jobs, as `dualml runs` lists them."""
+"""List the runs in a folder and those of jobs, for `dualml runs`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ COLUMNS = ("run", "experiment", "created", "state", "backends", "verdict", "size
 
 @dataclass(frozen=True)
 class Row:
-    """A run.
+    """A run and its size on disk.
 
     Attributes:
-        size: bytes of all its files.
+        size: total bytes of its files.
     """
 
     found: Found
     size: int
 
     def describe(self) -> dict[str, Any]:
+        """Return the row as a JSON-serializable dict."""
         run = self.found
         return {
             "path": str(run.path), "experiment": run.name, "created": run.created,
@@ -45,11 +46,11 @@ class Row:
 
 
 def rows(root: Path, jobs: Jobs | None) -> list[Row]:
-    """All runs, the newest first.
+    """List all runs, the newest first.
 
     Args:
-        root: a folder with runs in it, or a run.
-        jobs: whose runs are listed as well; None for those of the folder alone.
+        root: a folder that contains runs, or a run.
+        jobs: jobs whose runs are listed too; None lists the runs of the folder only.
     """
     outs = [] if jobs is None else [Path(jobs.job(number).out) for number in jobs.numbers()]
     cache = Cache()
@@ -58,10 +59,10 @@ def rows(root: Path, jobs: Jobs | None) -> list[Row]:
 
 
 def of_folders(folders: Sequence[Path]) -> list[Row]:
-    """The runs in these folders.
+    """Return the rows of the runs in these folders.
 
     Raises:
-        UserError: one of them is no run folder.
+        UserError: one of them is not a run folder.
     """
     for folder in folders:
         check_run(folder)
@@ -70,10 +71,10 @@ def of_folders(folders: Sequence[Path]) -> list[Row]:
 
 
 def latest(root: Path) -> Path:
-    """The run that was made last.
+    """Return the run that was created last.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no run.
     """
     found = rows(root, None)
     if not found:
@@ -82,16 +83,16 @@ def latest(root: Path) -> Path:
 
 
 def size(folder: Path) -> int:
-    """Bytes of its files; what a link points to is not its own."""
+    """Return the total bytes of the files in a folder; targets of links are not counted."""
     total = 0
     for entry in entries(folder):
-        with contextlib.suppress(FileNotFoundError):  # a run at work replaces its files
+        with contextlib.suppress(FileNotFoundError):  # a running run replaces its files
             total += entry.stat(follow_symlinks=False).st_size
     return total
 
 
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Files and links inside, at any depth."""
+    """Yield all files and links in a folder, at any depth."""
     left: list[str | Path] = [folder]
     while left:
         try:
@@ -106,6 +107,7 @@ def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def table(found: Sequence[Row], words: Words) -> Table:
+    """Make the table of runs."""
     columns = [
         Column(name, words(f"runs.{name}"), show="number" if name == "size" else "text",
                optional=name in ("created", "size", "backends"))
@@ -115,6 +117,7 @@ def table(found: Sequence[Row], words: Words) -> Table:
 
 
 def cells(row: Row, words: Words) -> list[Cell | str]:
+    """Return the cells of one run."""
     run = row.found
     if run.problem:
         now = Cell(words("status.unreadable"), "bad", run.problem)

@@ -1,4 +1,5 @@
-"""Which runs go, and how: whole folders that hold nothing but a run, and none that is at work."""
+"""Select and remove runs: only whole folders that contain nothing but a run, and no running
+ones."""
 
 from __future__ import annotations
 
@@ -24,29 +25,29 @@ from dualml.store.sessions import SESSIONS
 from dualml.store.trial import HOSTS
 from dualml.store.verdicts import PARITY
 
-#: What stands in a run folder; of some, more may follow: ``cost.torch-n2.json``.
+#: Names that a run folder may contain; `COSTS` matches further ones: ``cost.torch-n2.json``.
 WRITTEN = (
     *(RUN.name, PARITY.name, FINDINGS.name, COST.name, LARGEST.name, LOCK, SESSIONS, HOSTS),
     *("plan", "trials", "figures", "report.html", "report.md", TENSORBOARD, EXPORT),
 )
 COSTS = re.compile(r"cost\..+\.json")
-#: Seconds of the units of an age.
+#: Unit of an age → seconds.
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What goes, what stays although it was asked for, and why."""
+    """Runs to remove, and runs that match but are kept: folder → reason."""
 
     going: Sequence[Row]
     staying: Mapping[Path, str]
 
 
 def age(text: str) -> float:
-    """``30d`` → seconds.
+    """Parse an age such as ``30d`` into seconds.
 
     Raises:
-        UserError: it is none.
+        UserError: the text is not an age.
     """
     match = re.fullmatch(r"(\d{1,5})([hdw])", text)
     if match is None:
@@ -55,10 +56,10 @@ def age(text: str) -> float:
 
 
 def named(rows: Sequence[Row], jobs: Jobs) -> Choice:
-    """These runs.
+    """Plan to remove exactly these runs.
 
     Raises:
-        UserError: one of them cannot go, with the reason.
+        UserError: one of them cannot be removed, with the reason.
     """
     at_work = waiting(jobs)
     for row in rows:
@@ -70,12 +71,15 @@ def named(rows: Sequence[Row], jobs: Jobs) -> Choice:
 def chosen(
     root: Path, rows: Sequence[Row], jobs: Jobs, *, older: float | None, failed: bool, keep: int
 ) -> Choice:
-    """Of all runs in a folder, the newest first, those for which everything holds that is asked.
+    """Plan to remove the runs in a folder that match all conditions.
 
     Args:
-        older: seconds since ``run.json`` was changed, at least.
-        failed: only runs with a trial that failed.
-        keep: so many of the newest stay.
+        root: the folder.
+        rows: its runs, the newest first.
+        jobs: all jobs; runs that a job still needs are kept.
+        older: minimum seconds since ``run.json`` was changed; None for any age.
+        failed: match only runs with a failed trial.
+        keep: number of newest runs that are kept.
     """
     going, staying = list[Row](), dict[Path, str]()
     at_work, inside, now = waiting(jobs), resolved(root), time.time()
@@ -96,13 +100,13 @@ def chosen(
 
 
 def waiting(jobs: Jobs) -> dict[Path, int]:
-    """Run folder → the job that goes on with it."""
+    """Return run folder → number of the job that will continue it."""
     left = [number for number in jobs.numbers() if jobs.state(number).status in WAITING]
     return {resolved(Path(jobs.job(number).out)): number for number in left}
 
 
 def obstacle(row: Row, at_work: Mapping[Path, int]) -> str:
-    """Why a run folder is not removed; empty where nothing is against it."""
+    """Return why a run folder must not be removed; empty if it may be."""
     run = row.found
     if run.problem:
         return f"it cannot be read: {run.problem}"
@@ -120,17 +124,17 @@ def obstacle(row: Row, at_work: Mapping[Path, int]) -> str:
 
 
 def strange(folder: Path) -> Iterator[str]:
-    """Names in a run folder that are not of it."""
+    """Yield names in a run folder that do not belong to a run."""
     for path in folder.iterdir():
         if path.name not in WRITTEN and not COSTS.fullmatch(path.name):
             yield path.name
 
 
 def remove(row: Row) -> None:
-    """The folder with all that is in it; what a link in it points to stays.
+    """Remove a run folder with everything in it; targets of links are kept.
 
     Raises:
-        UserError: a run has begun in it since it was looked at.
+        UserError: a run has started in it in the meantime.
     """
     path = row.found.path
     with in_use(path):

@@ -1,6 +1,7 @@
-"""JSON schemas of what commands print with ``--json``: ``NAME.json`` for each.
+"""JSON schemas of what commands print with ``--json``: one file ``NAME.json`` each.
 
-A version grows where a key goes or changes its meaning; new keys may come at any time.
+The version of a schema increases when a key is removed or changes its meaning; new keys may be
+added at any time.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from dualml.errors import UserError, nearest
 
 
 def named(name: str) -> str:
-    """What stands as ``schema`` in an answer."""
+    """Return the ID of a schema, the value of ``schema`` in the output."""
     return f"dualml.{name}/1"
 
 
 def names() -> list[str]:
+    """List the names of all schemas."""
     here = files("dualml.schemas")
     return sorted(p.name.removesuffix(".json") for p in here.iterdir() if p.name.endswith(".json"))
 
 
 def text_of(name: str) -> str:
-    """A schema as JSON.
+    """Return a schema as JSON text.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: there is no schema of that name.
     """
     name = name.removeprefix("dualml.").partition("/")[0]
     if name not in names():

@@ -1,5 +1,7 @@
-"""The schemas of answers that are files of a run folder, from their records:
-``python -m dualml.schemas.records`` writes them again."""
+"""Generate the schemas of outputs that are files of a run folder, from their pydantic models.
+
+``python -m dualml.schemas.records`` writes them again.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def schemas() -> Mapping[str, dict[str, Any]]:
-    """By name."""
+    """Return name → schema."""
     findings: Any = (list[Finding], ...)
     of_run: dict[str, Any] = {"folder": (str, ...), "exit_code": (int, ...), "findings": findings,
                               "parity": (list[ComparisonRecord], ...)}  # fmt: skip
@@ -39,19 +41,20 @@ def schemas() -> Mapping[str, dict[str, Any]]:
 def of_record(
     name: str, title: str, record: type[BaseModel], more: dict[str, Any]
 ) -> dict[str, Any]:
-    """The schema of a record with some more fields."""
+    """Return the schema of a model with some more fields."""
     from pydantic import create_model
 
     whole: Any = create_model(record.__name__, __base__=record, **more)
     described = whole.model_json_schema()
     for part in (described, *described.get("$defs", {}).values()):
-        part.pop("description", None)  # what maintainers read
+        part.pop("description", None)  # docstrings are for maintainers
     described["properties"] = {"schema": {"const": named(name)}, **described["properties"]}
     described["required"] = ["schema", *described.get("required", ())]
     return {"$schema": DIALECT, "$id": named(name), **described, "title": title}
 
 
 def text(schema: Mapping[str, Any]) -> str:
+    """Format a schema as JSON text."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

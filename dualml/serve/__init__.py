@@ -1,1 +1,1 @@
-"""A live page of runs and jobs, for whoever holds its token: it looks at files and changes none."""
+"""A live web page of runs and jobs for the holder of a token; it reads files and changes none."""

@@ -1,4 +1,4 @@
-"""Files that are read again only when they have changed."""
+"""Cache values read from files until the files change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, TypeVar, cast
 from dualml.errors import UserError
 
 T = TypeVar("T")
-#: Values that are kept.
+#: Maximum number of cached values.
 MOST = 20_000
-#: Of a file: its number, which another file in its place does not have, size, and last change.
+#: State of a file: inode (a replacement has another), size in bytes, time of last change in ns.
 Stamp = tuple[int, int, int]
 
 
 def stamp(path: Path) -> Stamp | None:
-    """None where there is no file."""
+    """Return the state of a file, or None if there is no file."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -29,7 +29,7 @@ def stamp(path: Path) -> Stamp | None:
 
 @dataclass
 class Entry:
-    """A value, and the state of its files that it was made of; several threads may want it."""
+    """A cached value and the state of the files it was made from, with a lock for threads."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     filled: bool = False
@@ -39,15 +39,16 @@ class Entry:
 
 @dataclass
 class Cache:
-    """What was made of files, while they stay as they are."""
+    """Cache of values made from files, valid while the files do not change."""
 
     _kept: OrderedDict[Any, Entry] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, key: Any, state: Any, make: Callable[[], T]) -> T:
-        """What ``make`` gave for this state of ``key``; a `UserError` is raised again, too.
+        """Return the value of ``key``, calling ``make`` if there is none for this state.
 
-        Only those who want the same key wait for one another.
+        A `UserError` of ``make`` is cached and raised again. Only threads that want the same key
+        wait for one another.
         """
         with self._lock:
             entry = self._kept.setdefault(key, Entry())
@@ -63,15 +64,16 @@ class Cache:
                 entry.state, entry.filled = state, True
             value = entry.value
         if isinstance(value, UserError):
-            raise value.with_traceback(None)  # else it grows with every look
+            raise value.with_traceback(None)  # otherwise it grows with every request
         return cast(T, value)
 
     def read(self, path: Path, read: Callable[[Path], T]) -> T:
-        """``read`` of the file's folder, as the readers of `dualml.store` are given it."""
+        """Call ``read`` with the file's folder, as readers of `dualml.store` expect, and cache
+        the result."""
         return self.of((path, read), stamp(path), lambda: read(path.parent))
 
     def knows(self, path: Path, read: Callable[[Path], T]) -> bool:
-        """Whether the file need not be read."""
+        """Whether the cached value of the file is up to date."""
         with self._lock:
             kept = self._kept.get((path, read))
         return kept is not None and kept.filled and kept.state == stamp(path)

@@ -1,8 +1,8 @@
-"""Connections: how many there are at a time, and how long and how much each may send.
+"""Limit the number of connections, and the time and size of each request.
 
-A visitor is a stranger until it has shown the token. Strangers have slots of their own; where all
-are taken, the one that has waited longest makes room. So whoever holds the token always gets in,
-however many others wait, and keeps a slot that no stranger can take.
+A connection is a stranger until it has shown the token, then a guest. Strangers have slots of their
+own; if all are taken, the one that has waited longest is closed. So the holder of the token always
+gets in, however many others wait, and keeps a slot that no stranger can take.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import socket
 import threading
 import time
 
-#: Strangers at a time, and visitors with the token; fewer where this process may have few files
-#: open: pages need some, too.
+#: Maximum number of strangers and of guests; fewer if this process may open few files,
+#: because pages need some, too.
 STRANGERS, GUESTS = 32, 64
-#: Bytes of a request's line and headers together.
+#: Maximum bytes of a request's line and headers together.
 MOST_HEAD = 32 * 1024
 
 
 class HeadTooLong(Exception):
-    """A request whose line and headers have more than `MOST_HEAD` bytes."""
+    """Raised when the line and headers of a request exceed `MOST_HEAD` bytes."""
 
 
 class Connections:
-    """The open connections."""
+    """The open connections, in slots for strangers and for guests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,14 +36,16 @@ class Connections:
         self._files = 2**20 if limit == resource.RLIM_INFINITY else limit
 
     def admit(self, door: socket.socket) -> None:
-        """Give a new visitor a slot of strangers."""
+        """Add a new connection as a stranger, and close the oldest strangers if the slots are
+        full."""
         with self._lock:
             while len(self._strangers) >= min(STRANGERS, max(1, self._files // 8)):
                 self._end_oldest()
             self._strangers[door] = None
 
     def recognise(self, door: socket.socket) -> bool:
-        """Move a visitor who has shown the token to the guests; False where those are too many."""
+        """Move a connection that has shown the token to the guests; return False if those are
+        full."""
         with self._lock:
             if door in self._guests:
                 return True
@@ -60,38 +62,40 @@ class Connections:
             self._guests.discard(door)
 
     def make_room(self) -> None:
-        """End the stranger that has waited longest, where the system has no descriptors left."""
+        """Close the stranger that has waited longest, because the system has no descriptors
+        left."""
         with self._lock:
             if self._strangers:
                 self._end_oldest()
 
     def _end_oldest(self) -> None:
+        """Shut down the stranger that has waited longest."""
         oldest = next(iter(self._strangers))
         del self._strangers[oldest]
-        with contextlib.suppress(OSError):  # its thread, which reads, closes it
+        with contextlib.suppress(OSError):  # its reading thread closes it
             oldest.shutdown(socket.SHUT_RDWR)
 
 
 class Head(io.RawIOBase):
-    """What a visitor sends, as a stream: within a time and a size for each request, however slowly
-    it comes."""
+    """Raw stream of a client's requests, with a time limit and a size limit per request."""
 
     def __init__(self, door: socket.socket) -> None:
         self.door, self.deadline, self.left = door, 0.0, 0
 
     def begin(self, seconds: float) -> None:
-        """Allow for the next request so many seconds from now, its waiting included."""
+        """Start the limits of the next request: ``seconds`` from now, waiting included."""
         self.deadline, self.left = time.monotonic() + seconds, MOST_HEAD
 
     def readable(self) -> bool:
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Receive what has come.
+        """Receive the bytes that are available.
 
         Raises:
-            TimeoutError: the time is over.
-            HeadTooLong: there is more.
+            TimeoutError: the time limit is over.
+            HeadTooLong: the size limit is exceeded.
         """
         seconds = self.deadline - time.monotonic()
         if seconds <= 0:

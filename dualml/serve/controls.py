@@ -1,5 +1,4 @@
-"""What a reader chooses with: a form whose answers stand in the address, so that it works without
-scripts and can be kept as a bookmark."""
+"""Form controls whose state is kept in the URL: they work without scripts and can be bookmarked."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from dualml.words import Words
 
 
 def box(name: str, value: str, label: str, *, form: str = "", checked: bool = False) -> Markup:
-    """A box to tick."""
+    """Make a checkbox of a form."""
     start = tag("input", type="checkbox", name=name, value=value, aria_label=label, form=form,
                 checked="checked" if checked else "")  # fmt: skip
     return Markup(start.removesuffix("</input>"))
 
 
 def select(name: str, label: str, options: Mapping[str, str], chosen: str) -> Markup:
-    """A list of which one is chosen: value → text."""
+    """Make a drop-down list from value → text, with one value selected."""
     shown = [tag("option", text, value=value, selected="selected" if value == chosen else "")
              for value, text in options.items()]  # fmt: skip
     return tag("label", tag("span", label), tag("select", *shown, name=name))
@@ -28,11 +27,12 @@ def select(name: str, label: str, options: Mapping[str, str], chosen: str) -> Ma
 def form(
     parts: Sequence[Markup], kept: Mapping[str, Sequence[str]], words: Words, anchor: str
 ) -> Markup:
-    """Sent by the script as soon as something is chosen, by its button without.
+    """Make a form that the script submits on every change; without scripts its button does.
 
     Args:
-        kept: what else stands in the address.
-        anchor: the part of the page where it is.
+        parts: the controls.
+        kept: other parameters of the URL, which stay.
+        anchor: the section of the page to scroll to.
     """
     hidden = [Markup('<input type="hidden" name="{}" value="{}">').format(name, value)
               for name, values in kept.items() for value in values]  # fmt: skip

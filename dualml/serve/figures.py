@@ -1,4 +1,4 @@
-"""The curves of runs, as figures of the report."""
+"""Draw the curves of runs, as figures of the report."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
 from dualml.serve.run import Seen, Shown
 from dualml.words import Words
 
-#: In the order in which they can be chosen. Others (of each class, of each rank) are the report's.
+#: Metrics to choose from, in this order. Per-class and per-rank metrics are in the report only.
 METRICS = (
     "loss", "test_accuracy", "train_accuracy", "validation_accuracy", "test_loss", "train_loss",
     "validation_loss", "test_perplexity", "train_perplexity", "divergence", "drift",
 )  # fmt: skip
-#: Arms that can be told apart in one figure, and panels of one.
+#: Maximum number of arms per figure (one colour each), and of panels per figure.
 ARMS, PANELS = len(CYCLE), 8
-#: Points of all curves of a figure together, and at least and at most of one.
+#: Points of all curves of a figure together, and minimum and maximum per curve.
 POINTS, LEAST, MOST = 9000, 60, 300
-#: What marks the end of a trial that is at work, and of one that broke off.
+#: Trial state → marker at the end of its curve.
 ENDS = {"running": "circle", "failed": "cross", "interrupted": "cross"}
 
 
 def metrics(runs: Sequence[Seen]) -> list[str]:
-    """Those that any trial has recorded; always the loss."""
+    """List the metrics that any trial has recorded; the loss is always among them."""
     there = {name for seen in runs for trial in seen.trials for name in trial.curves}
     return [name for name in METRICS if name in there or name == "loss"]
 
 
 def choices(runs: Sequence[Seen], words: Words) -> dict[str, tuple[str, Sequence[str]]]:
-    """Name → label and arms that are drawn together: of one run a group, or a part of one that is
-    large; of several all arms in parts, those first that most of them have."""
+    """Return the groups of arms to draw together: name → (label, arms).
+
+    For one run these are its groups, large ones in several parts; for several runs, all arms in
+    parts, beginning with the arms that most runs have.
+    """
     if len(runs) == 1:
         parts = {}
         for group, arms in runs[0].groups.items():
@@ -49,7 +52,7 @@ def choices(runs: Sequence[Seen], words: Words) -> dict[str, tuple[str, Sequence
 
 
 def one_run(seen: Seen, arms: Sequence[str], metric: str, axis: str, words: Words) -> Figure:
-    """Every trial of these arms: the colour tells the arm, the stroke the backend."""
+    """Draw every trial of these arms of one run: colours are arms, line styles are backends."""
     trials = [(Owner(t.record.arm, t.record.backend), t)
               for t in seen.trials if t.record.arm in arms]  # fmt: skip
     marks = drawn(trials, metric, axis, len(trials))
@@ -60,7 +63,7 @@ def one_run(seen: Seen, arms: Sequence[str], metric: str, axis: str, words: Word
 def several(
     runs: Sequence[Seen], arms: Sequence[str], metric: str, axis: str, words: Words
 ) -> Figure:
-    """A panel for each of these arms: the colour tells the run, the stroke the backend."""
+    """Draw one panel per arm for several runs: colours are runs, line styles are backends."""
     by_arm: dict[str, list[tuple[Owner, Shown]]] = {arm: [] for arm in arms}
     for seen in runs:
         for trial in seen.trials:
@@ -83,6 +86,7 @@ def figure(
     words: Words,
     columns: int = 1,
 ) -> Figure:
+    """Assemble a figure from panels, with its notes, title and legend."""
     notes = [words("serve.strokes")]
     if metric == "loss":
         notes.append(words("figure.smoothed"))
@@ -96,7 +100,7 @@ def figure(
 
 
 def strokes(backends: Sequence[str]) -> list[Key]:
-    """As in the report; a backend alone needs none to be told from others."""
+    """Make the legend of line styles, as in the report; a single backend is drawn solid."""
     if len(backends) == 1:
         return [Key("backend", backends[0], stroke="solid")]
     spare = iter(keys.SPARE * len(backends))
@@ -104,10 +108,12 @@ def strokes(backends: Sequence[str]) -> list[Key]:
 
 
 def x_axis(axis: str, words: Words) -> Axis:
+    """Make the x-axis for updates, epochs or seconds."""
     return Axis(words(f"axis.{axis}"), low=0)
 
 
 def y_axis(runs: Sequence[Seen], metric: str, words: Words) -> Axis:
+    """Make the y-axis of a metric, with its unit."""
     if metric.endswith("accuracy"):
         return Axis(words("serve.percent", metric=words(f"serve.metric.{metric}")), low=0, high=102)
     kinds = {seen.record.experiment.get("loss", "cross_entropy") for seen in runs}
@@ -117,13 +123,13 @@ def y_axis(runs: Sequence[Seen], metric: str, words: Words) -> Axis:
 
 
 def drawn(trials: Sequence[tuple[Owner, Shown]], metric: str, axis: str, total: int) -> list[Mark]:
-    """The curves of trials in a figure that has so many in all."""
+    """Make the marks of all trials of a panel, in a figure with ``total`` curves."""
     points = max(LEAST, min(MOST, POINTS // max(1, total)))
     return [mark for owner, trial in trials for mark in curve(trial, owner, metric, axis, points)]
 
 
 def curve(trial: Shown, owner: Owner, metric: str, axis: str, points: int) -> Iterator[Mark]:
-    """With the noise behind it, and a mark where it is at work or broke off."""
+    """Yield the marks of one curve: the raw values, the smoothed line, and a marker at its end."""
     line = curves.line([trial], metric, axis)
     if line is None:
         return

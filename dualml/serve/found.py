@@ -1,4 +1,4 @@
-"""The runs that there are: those in a folder, and those of jobs."""
+"""List the runs in a folder and those of jobs, with a summary of each."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from dualml.store.folder import held
 from dualml.store.heads import HEAD, VERDICTS, ParityHead
 from dualml.store.trial import ranks_files
 
-#: Folders inside folders that are searched, and runs that are shown.
+#: Depth of folders to search, and number of runs to show.
 DEEP, MOST = 3, 500
-#: Seconds that one look at all runs may read; what is left is read at the next one.
+#: Seconds that one request may spend reading runs; the rest is read by the next request.
 READ_S = 1.0
 UNREAD = "unread"
-#: Seconds since something was written, where the system does not tell whether a run is at work.
+#: A run counts as running if written to within so many seconds, where its lock cannot be checked.
 FRESH_S = 30.0
 
 
 @dataclass(frozen=True)
 class Found:
-    """One run in the list.
+    """Summary of one run in the list.
 
     Attributes:
-        problem: why it cannot be read; empty otherwise, as what follows is.
-        state: of ``running``, ``interrupted``, ``failed``, ``ok`` and `UNREAD`.
-        verdict: the worst; empty before there is one.
-        left: seconds it will go on, by the trials so far; None where nobody knows.
+        problem: why the run cannot be read; if set, the following fields are empty.
+        state: ``running``, ``interrupted``, ``failed``, ``ok`` or `UNREAD`.
+        ended, total: number of trials that have ended, and of all trials.
+        verdict: the worst verdict; empty if there is none yet.
+        remaining_s: estimated remaining seconds, from the trials so far; None if unknown.
     """
 
     id: str
@@ -51,7 +52,8 @@ class Found:
 
 
 def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
-    """Run folders in a folder, itself among them; what cannot be read is passed over."""
+    """Yield the run folders inside a folder, or the folder itself; unreadable folders are
+    skipped."""
     if is_regular(root / HEAD.name):
         yield root
         return
@@ -65,7 +67,7 @@ def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
 
 
 def listing(root: Path, more: Iterable[Path]) -> dict[str, Path]:
-    """Name in addresses → run folder. Whoever asks for a run is given one of these or none."""
+    """Return the runs as name in URLs → run folder. Only these are served."""
     there = {name_of(path, root): path for path in folders(root)}
     known = {resolved(path) for path in there.values()}
     for path in more:
@@ -75,12 +77,13 @@ def listing(root: Path, more: Iterable[Path]) -> dict[str, Path]:
 
 
 def name_of(path: Path, root: Path) -> str:
-    """Relative to the folder that is served, which may be a run itself."""
+    """Return the name of a run: its path relative to the served folder, which may be a run
+    itself."""
     return path.name or str(path) if path == root else path.relative_to(root).as_posix()
 
 
 def look_at_all(cache: Cache, paths: Mapping[str, Path]) -> list[Found]:
-    """The runs of a list; those changed last are read first."""
+    """Summarize the runs of a list; the most recently changed ones are read first."""
     stamps = {name: stamp(path / HEAD.name) or (0, 0, 0) for name, path in paths.items()}
     begin, found = time.monotonic(), list[Found]()
     for name in sorted(paths, key=lambda name: stamps[name][2], reverse=True):
@@ -91,13 +94,13 @@ def look_at_all(cache: Cache, paths: Mapping[str, Path]) -> list[Found]:
 
 
 def look(cache: Cache, name: str, path: Path) -> Found:
-    """How a run stands."""
+    """Summarize a run: its state, its progress and its worst verdict."""
     try:
         head = cache.read(path / HEAD.name, HEAD.read)
     except UserError as error:
         return Found(name, path, problem=str(error))
     verdicts = None
-    with contextlib.suppress(UserError):  # the run's own page says so
+    with contextlib.suppress(UserError):  # the run's own page reports it
         verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_there)
     ended = [trial for trial in head.trials if trial.status != "interrupted"]
     total, left = len(head.trials), None
@@ -117,14 +120,18 @@ def look(cache: Cache, name: str, path: Path) -> Found:
 
 
 def worst(verdicts: ParityHead) -> str:
-    """As the report's headline: arms without a planned order are not meant to agree."""
+    """Return the worst verdict of a run, or an empty string.
+
+    Arms without a deterministic order are left out if there are others, as in the report's
+    headline, because they are not expected to agree.
+    """
     compared = [c for c in verdicts.comparisons if c.reason != "free_order"]
     every = [c.verdict for c in (*(compared or verdicts.comparisons), *verdicts.serial)]
     return min((verdict for verdict in every if verdict), key=worse_first, default="")
 
 
 def fresh(path: Path) -> bool:
-    """Whether anything was written in a trial's folder lately."""
+    """Whether anything was written to a folder of a trial in the last `FRESH_S` seconds."""
     try:
         last = max((p.stat().st_mtime for p in ranks_files(path)), default=0.0)
     except OSError:
@@ -133,5 +140,5 @@ def fresh(path: Path) -> bool:
 
 
 def newest(runs: Iterable[Found]) -> list[Found]:
-    """By the time they were made, the last one first."""
+    """Sort runs by the time they were created, the newest first."""
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)

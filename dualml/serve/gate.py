@@ -1,8 +1,8 @@
-"""Who may look: whoever has this start's token, at an address that is this server's.
+"""Access control: requests need the token of this start, and a Host header of this server.
 
-A page of somebody else's, open in the same browser, can send requests to 127.0.0.1, and a name of
-theirs can be made to mean it (DNS rebinding). The first has no token: the cookie is not sent along
-(SameSite=Strict); the second says its own name in the Host header.
+Another site's page, open in the same browser, can send requests to 127.0.0.1, and a domain name of
+that site can be made to resolve to it (DNS rebinding). The former has no token, because the cookie
+is not sent along (SameSite=Strict); the latter sends its own name in the Host header.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass
 class Gate:
-    """The token, made anew at every start, and the names that the server goes by.
+    """Access control of one server: its token, new at every start, and its host names.
 
     Args:
-        host, port: where it listens.
+        host, port: the address that the server listens on.
     """
 
     host: str
@@ -32,24 +32,27 @@ class Gate:
 
     @property
     def cookie(self) -> str:
-        """A browser keeps one for all ports of a machine under the same name."""
+        """Name of the cookie; it has the port, because browsers share cookies among ports."""
         return f"dualml-{self.port}"
 
     @property
     def local(self) -> bool:
-        """Whether it can be reached from this machine alone."""
+        """Whether the server can be reached from this machine only."""
         return self.host == "localhost" or is_loopback(self.host)
 
     def url(self) -> str:
-        """What is opened in a browser."""
+        """Return the URL to open in a browser, with the token."""
         host = self.host
         if is_address(host) and ipaddress.ip_address(host).is_unspecified:
             host = socket.gethostname()
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={self.token}"
 
     def knows(self, header: str | None) -> bool:
-        """Whether a Host header names this server. Beyond loopback every number will do: only a
-        name can be made to mean another machine."""
+        """Whether a Host header names this server.
+
+        Beyond loopback every IP address is accepted: only a name can be made to mean another
+        machine.
+        """
         try:
             parts = urlsplit(f"//{header or ''}")
             name, port = (parts.hostname or "").rstrip("."), parts.port or 80
@@ -63,16 +66,16 @@ class Gate:
         return name in own or is_address(name)
 
     def lets_in(self, asked: str, cookies: str | None) -> bool:
-        """Whether the token stands in the address or in the cookie."""
+        """Whether the token is in the URL or in the cookie."""
         return self.right(asked) or self.right(self.kept(cookies, self.cookie))
 
     def right(self, token: str) -> bool:
-        """In a time that does not depend on how much of it is right."""
+        """Whether a token is correct, compared in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     @staticmethod
     def kept(cookies: str | None, name: str) -> str:
-        """A cookie's value; nothing where there is none."""
+        """Return the value of a cookie, or an empty string."""
         try:
             jar = SimpleCookie(cookies or "")
         except CookieError:
@@ -81,7 +84,7 @@ class Gate:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is a number, not a name."""
+    """Whether a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -90,4 +93,5 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether a host is a loopback address."""
     return is_address(host) and ipaddress.ip_address(host).is_loopback

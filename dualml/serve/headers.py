@@ -1,13 +1,13 @@
-"""Headers of every answer: what a page may load, and who may look into it."""
+"""HTTP headers of every response: what a page may load, and who may embed it."""
 
 from __future__ import annotations
 
-#: No page loads anything from elsewhere. Attributes of style are those of tables and figures.
+#: Pages load nothing from other origins. Tables and figures use style attributes.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-#: A report holds its own script and may come from another machine: it gets an origin of its own.
+#: A report has inline scripts and may come from another machine: the sandbox isolates its origin.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-popups; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"

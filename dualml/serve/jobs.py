@@ -1,4 +1,4 @@
-"""The jobs of this user, looked at: nobody's queue is begun by that."""
+"""Observe the jobs of this user, without starting a queue."""
 
 from __future__ import annotations
 
@@ -15,29 +15,33 @@ from dualml.jobs.control import Row, listed
 from dualml.jobs.store import JOB, STATE, WAITING, Job, Jobs, State
 from dualml.serve.cache import Cache
 
-#: Between two questions to Slurm about one job: its controller is everybody's.
+#: Minimum seconds between two Slurm queries about one job: the controller is shared.
 ASK_S = 15.0
-#: A page asks several times how jobs stand.
+#: Seconds for which the rows are cached, because a page needs them several times.
 SAME_S = 0.5
 
 
 @dataclass(frozen=True)
 class Kept(Jobs):
-    """Jobs whose files are read again when they have changed: there may be thousands."""
+    """Jobs whose files are cached until they change: there may be thousands."""
 
     cache: Cache
 
     def job(self, number: int) -> Job:
+        """Return a job, from the cache if its file has not changed."""
         return self.cache.read(self.folder(number) / JOB.name, JOB.read)
 
     def state(self, number: int) -> State:
+        """Return the state of a job, from the cache if its file has not changed."""
         return self.cache.read(self.folder(number) / STATE.name, STATE.read)
 
 
 @dataclass
 class Board:
-    """How jobs stand. Slurm is asked beside: its answer may take a minute, and stands in the file
-    of the job's state when it comes."""
+    """Table of jobs; Slurm is queried in the background.
+
+    A Slurm query may take a minute; its answer is written to the job's state file.
+    """
 
     jobs: Kept
     _asked: dict[int, float] = field(default_factory=dict)
@@ -45,14 +49,18 @@ class Board:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rows(self) -> list[Row]:
-        """Those that wait or run, and the last ones that have ended. Raises `UserError` where a
-        file of them cannot be read."""
+        """Return the rows of waiting, running and recently ended jobs.
+
+        Raises:
+            UserError: a file of a job cannot be read.
+        """
         with self._lock:
             if time.monotonic() - self._rows[0] >= SAME_S:
                 self._rows = time.monotonic(), listed(self.jobs, now=self.now)
             return self._rows[1]
 
     def now(self, jobs: Jobs, job: Job) -> State:
+        """Return the recorded state of a job; start a Slurm query if the last one is too old."""
         state = jobs.state(job.id)
         asked = self._asked.get(job.id, -ASK_S)
         waits = state.status in WAITING and job.on == "slurm" and state.slurm is not None
@@ -62,20 +70,21 @@ class Board:
         return state
 
     def ask(self, job: Job) -> None:
+        """Query Slurm about a job; errors are ignored, because the query is repeated."""
         try:
             slurm.look(Jobs(self.jobs.path), job)
         except (UserError, OSError):
-            return  # it is asked again
+            return  # the query is repeated
 
     def outs(self) -> list[Path]:
-        """The run folders of the jobs shown; none where their files cannot be read."""
+        """Return the run folders of the jobs shown; none if their files cannot be read."""
         try:
             return [Path(row.job.out) for row in self.rows()]
         except UserError:
             return []
 
     def logs(self, run: Path) -> Sequence[tuple[str, Path]]:
-        """Name and file of what the jobs of a run have printed."""
+        """Return name and log file of each job that belongs to a run."""
         try:
             rows = self.rows()
         except UserError:

@@ -1,4 +1,4 @@
-"""What ranks use of their machines, where something watched them."""
+"""Show how ranks use their machines, if a monitor recorded it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from dualml.words import Words
 
 @dataclass(frozen=True)
 class Load:
-    """The chapter of a run's page: what it shows, nothing leaves it out; and rank → the machine it
-    is on, for the table of ranks."""
+    """Section of a run's page about machine load, and the mapping rank → machine.
+
+    ``blocks`` is empty if nothing was recorded; ``machines`` is for the table of ranks.
+    """
 
     blocks: Sequence[Block] = ()
     machines: Mapping[int, str] = field(default_factory=dict)
 
 
 def load_of(run: Path, words: Words) -> Load:
-    """Of a run folder; asked at every look at the page: the last lines of few files are read."""
+    """Read the recorded load of a run; cheap, because only the last lines of few files are read."""
     seen = at_work(run)
     return Load(list(tables(seen, words)), {rank.rank: rank.now.host for rank in seen})

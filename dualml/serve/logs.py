@@ -1,4 +1,4 @@
-"""What the processes of a run print, piece by piece."""
+"""Read the logs of a run's processes, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dualml.serve.cache import stamp
 from dualml.serve.run import Seen
 from dualml.store.trial import HOSTS, logs_in, trial_folder
 
-#: Bytes of a log that are shown of what was there before, and logs to choose from.
+#: Bytes to show from the end of an existing log, and maximum number of logs to choose from.
 LAST, MOST = 64 * 2**10, 500
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a log, in bytes ``start`` to ``end``."""
+    """Part of a log: the text of bytes ``start`` to ``end``."""
 
     text: str
     start: int
@@ -27,10 +27,10 @@ class Piece:
 
 
 def logs(run: Path, seen: Seen, more: Iterable[tuple[str, Path]]) -> dict[str, Path]:
-    """Name → file, of all logs that there are: the last one written to first, empty ones last.
+    """List all logs as name → file, the most recently written first, empty ones last.
 
     Args:
-        more: of the jobs that ran it.
+        more: logs of the jobs that ran it.
     """
     every = dict(more)
     own = {*every.values()}
@@ -48,13 +48,16 @@ def logs(run: Path, seen: Seen, more: Iterable[tuple[str, Path]]) -> dict[str, P
 
 
 def inside(path: Path, run: Path) -> bool:
-    """Whether a file is in a run folder, and no link out of it: run folders travel."""
+    """Whether a file is inside a run folder with links resolved: run folders come from others."""
     return resolved(path).is_relative_to(resolved(run))
 
 
 def read(path: Path, after: int | None = None) -> Piece:
-    """What stands after so many bytes, or the end of it: at most `LAST` bytes, whole letters, and
-    whole lines where it begins later. Nothing where it cannot be read."""
+    """Read a log after ``after`` bytes, or its end.
+
+    Returns at most `LAST` bytes, without splitting a character; a chunk that starts elsewhere
+    starts at a line. Empty if the log cannot be read.
+    """
     try:
         with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""The pages: all runs and jobs, one run, several runs side by side."""
+"""The pages: the list of runs and jobs, one run, several runs side by side."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from dualml.serve.shell import Live, Part, live, page
 from dualml.store.report import report_path
 from dualml.words import LANGUAGES, Words
 
-#: Runs side by side.
+#: Maximum number of runs side by side.
 SIDE_BY_SIDE = 8
 AXES = ("updates", "epochs", "seconds")
-#: What stands in an address: name → its values.
+#: Query of a URL: name → values.
 Query = Mapping[str, Sequence[str]]
 
 
 @dataclass
 class Pages:
-    """Everything that is shown of the runs in ``root`` and of ``jobs``. Several threads may ask at
-    a time: what two of them need is made by one, and nobody waits for a page of another run.
+    """All pages about the runs in ``root`` and the ``jobs``; several threads may use it.
+
+    What two threads need is made once, and nobody waits for the page of another run.
 
     Raises:
-        UserError: a run that is none of those in the list, or that cannot be read.
+        UserError: the run is not in the list, or cannot be read.
     """
 
     root: Path
@@ -52,11 +53,11 @@ class Pages:
         self.board = Board(Kept(self.jobs.path, self.cache))
 
     def paths(self) -> dict[str, Path]:
-        """Name → run folder, of all runs that there are."""
+        """Return all runs as name → run folder."""
         return listing(self.root, self.board.outs())
 
     def path(self, name: str) -> Path:
-        """The folder of a run in the list."""
+        """Return the folder of a run in the list."""
         if (path := self.paths().get(name)) is None:
             raise UserError(f"there is no run {name} in {self.root}, nor of a job")
         return path
@@ -64,6 +65,7 @@ class Pages:
     # --- pages --------------------------------------------------------------------------------
 
     def home(self, words: Words) -> str:
+        """Render the page with all runs and jobs."""
         found = look_at_all(self.cache, self.paths())
         known = {resolved(run.path): run for run in found}
         queue: list[Block]
@@ -92,10 +94,10 @@ class Pages:
                     home=True, at_work=busy)  # fmt: skip
 
     def runs(self, query: Query, words: Words, *, bare: bool = False) -> str:
-        """One run, or several side by side.
+        """Render the page of one run, or of several side by side.
 
         Args:
-            bare: for the script, which reads the log by itself.
+            without_log: leave out the text of the log, which the script reads separately.
         """
         names = list(dict.fromkeys(query.get("run", ())))
         if not 1 <= len(names) <= SIDE_BY_SIDE:
@@ -109,6 +111,7 @@ class Pages:
         return self.several(seen, query, words)
 
     def one(self, seen: Seen, query: Query, words: Words, bare: bool) -> str:
+        """Render the page of one run."""
         run, title = seen.found, seen.record.experiment.get("title") or {}
         parts = [
             Part("state", words("serve.part.state"), [live(*self.state(run, words))]),
@@ -136,6 +139,7 @@ class Pages:
                     at_work=run.state == "running")  # fmt: skip
 
     def several(self, seen: Sequence[Seen], query: Query, words: Words) -> str:
+        """Render the page that compares several runs."""
         found = [each.found for each in seen]
         cards = [Card(run.id, tables.verdicts(run.path, self.cache, words), code=True)
                  for run in found]  # fmt: skip
@@ -155,6 +159,7 @@ class Pages:
     # --- parts --------------------------------------------------------------------------------
 
     def state(self, run: Found, words: Words) -> list[Block]:
+        """Make the section about the state of a run."""
         blocks: list[Block] = [tables.runs([run], words, choose=False)]
         if is_regular(report_path(run.path)):
             link = tag("a", words("serve.report"), href=tables.address("report", run=run.id))
@@ -162,6 +167,7 @@ class Pages:
         return [*blocks, Prose(str(run.path), small=True)]
 
     def curves(self, runs: Sequence[Seen], query: Query, words: Words) -> list[Markup | Live]:
+        """Make the section with the curves, and the controls to choose them."""
         metrics = {m: words(f"serve.metric.{m}") for m in figures.metrics(runs)}
         axes = {axis: words(f"axis.{axis}") for axis in AXES}
         metric, axis = chosen(query, "metric", metrics), chosen(query, "axis", axes)
@@ -187,6 +193,7 @@ class Pages:
     def log(
         self, there: Mapping[str, Path], run: Found, query: Query, words: Words, bare: bool
     ) -> list[Markup | Live]:
+        """Make the section with a log, and the controls to choose it."""
         if not there:
             return [live(Prose(words("serve.no_log"), small=True))]
         wanted = chosen(query, "log", there)
@@ -204,7 +211,7 @@ class Pages:
     # --- files --------------------------------------------------------------------------------
 
     def piece(self, query: Query) -> Piece:
-        """More of a log."""
+        """Return the next chunk of a log."""
         name = chosen(query, "run")
         path = self.path(name)
         there = logs(path, self.watch.look(name, path), self.board.logs(path))
@@ -214,7 +221,11 @@ class Pages:
         return read(log, int(after) if after.isdecimal() and len(after) < 19 else None)
 
     def report(self, query: Query) -> Path:
-        """The report of a run; `UserError` where there is none, or a link out of the folder."""
+        """Return the path of a run's report.
+
+        Raises:
+            UserError: there is no report, or it is a link out of the folder.
+        """
         run = self.path(chosen(query, "run"))
         path = report_path(run)
         if not is_regular(path) or not inside(path, run):
@@ -223,17 +234,17 @@ class Pages:
 
 
 def chosen(query: Query, name: str, known: Mapping[str, object] | None = None) -> str:
-    """What an address says; of what is known the first where it says nothing of it."""
+    """Return the value of a query parameter; if it is not in ``known``, the first known value."""
     value = (query.get(name) or [""])[0]
     return value if known is None or value in known else next(iter(known), "")
 
 
 def keep(query: Query, *names: str) -> dict[str, Sequence[str]]:
-    """An address but for these names, for a form about them."""
+    """Return the query without these parameters, for a form that sets them."""
     return {name: values for name, values in query.items() if name not in (*names, "lang", "live")}
 
 
 def in_languages(path: str, query: Query) -> dict[str, str]:
-    """Language → the same page in it."""
+    """Return language → URL of the same page in that language."""
     kept = keep(query)
     return {lang: f"{path}?{urlencode({**kept, 'lang': lang}, doseq=True)}" for lang in LANGUAGES}

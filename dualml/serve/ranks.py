@@ -1,4 +1,4 @@
-"""The ranks of one trial: who they are, and how they stand."""
+"""The table of the ranks of one trial: machine, state, step and last activity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dualml.store.records import records_path
 from dualml.store.trial import trial_folder
 from dualml.words import Words, numbers
 
-#: How ``run.json`` says whose fault it was.
+#: Pattern by which ``run.json`` names the rank that failed.
 FAULT = re.compile(r"rank (\d+)\b")
 
 
@@ -28,13 +28,13 @@ def ranks(
     kept: Mapping[str, Sequence[str]],
     words: Words,
 ) -> tuple[str, list[Block]]:
-    """The key of the trial that is shown, and one row for each of its ranks.
+    """Return the key of the trial that is shown, and a table with one row per rank.
 
     Args:
-        wanted: a key of `tables.key`; any other: the trial at work, or the first.
-        machines: rank → where it is, as far as it is known.
-        logs: name → file.
-        kept: what else stands in the address.
+        wanted: a key as of `tables.trial_key`; for any other, the running trial or the first.
+        machines: rank → its machine, where known.
+        logs: name → log file.
+        kept: other parameters of the URL.
     """
     if not seen.trials:
         return "", [Prose(words("serve.no_trial"))]
@@ -60,7 +60,7 @@ def ranks(
 
 
 def state(trial: Shown, rank: int) -> str:
-    """That of its trial; of one that failed the rank at fault has failed, the others were ended."""
+    """Return the state of a rank: that of its trial, but ``ended`` for ranks that did not fail."""
     fault = FAULT.match(trial.record.reason or "")
     if trial.state == "failed" and fault and int(fault[1]) != rank:
         return "ended"
@@ -68,7 +68,7 @@ def state(trial: Shown, rank: int) -> str:
 
 
 def step(watch: Watch, seen: Seen, trial: Shown, rank: int) -> int | None:
-    """The last update that the rank itself has recorded something of: often only rank 0 does."""
+    """Return the last update that the rank recorded, or None; often only rank 0 records."""
     if rank == 0:
         return trial.step
     place = trial_folder(seen.found.path, trial.record.key)
@@ -76,7 +76,7 @@ def step(watch: Watch, seen: Seen, trial: Shown, rank: int) -> int | None:
 
 
 def sign(seen: Seen, trial: Shown, rank: int, log: Path | None) -> str:
-    """When the rank last wrote a record or to its log."""
+    """Return the time when the rank last wrote a record or to its log."""
     place = trial_folder(seen.found.path, trial.record.key)
     stamps = [stamp(path) for path in (records_path(place, rank), log) if path is not None]
     last = max((s[2] for s in stamps if s is not None), default=None)

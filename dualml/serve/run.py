@@ -1,4 +1,4 @@
-"""One run as it goes on: its trials, their curves, its ranks."""
+"""View one run while it runs: its trials, their curves, its ranks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.records import Curve, records_path
 from dualml.store.trial import JOB, log_path, trial_folder
 
-#: Trials whose ranks start once are prepared one after the other, within so many nanoseconds.
+#: Trials that share one launch of ranks are prepared within so many nanoseconds of each other.
 TOGETHER_NS = 2 * 10**9
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A trial, as far as it is.
+    """View of a trial, complete or still running.
 
     Attributes:
-        state: that of ``run.json``, or ``running`` or ``waiting`` in a run that is at work.
-        step: the last update that was recorded.
-        problem: why its records cannot be read.
-        size: bytes of its records that were read.
+        state: the state in ``run.json``, or ``running`` or ``waiting`` if the run is running.
+        step: the last recorded update.
+        problem: why the records cannot be read; empty if they can.
+        size: bytes of the records that were read.
     """
 
     record: TrialRecord
@@ -43,19 +43,21 @@ class Shown:
 
     @property
     def updates(self) -> float | None:
+        """The number of updates: the final one if known, else the last recorded one."""
         return self.record.updates or self.step
 
     @property
     def train_s(self) -> float | None:
+        """The training time in seconds, or None if it is not known yet."""
         return self.record.train_s
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run at one look.
+    """View of a run at one point in time.
 
     Attributes:
-        groups: group → arms, ``main`` first.
+        groups: group → arms, with ``main`` first.
     """
 
     found: Found
@@ -65,20 +67,21 @@ class Seen:
 
     @property
     def arms(self) -> Mapping[str, Any]:
+        """The arms of the experiment: arm → settings."""
         arms: dict[str, Any] = self.record.experiment.get("arms") or {}
         return arms
 
 
 @dataclass
 class Watch:
-    """Looks at runs; what was read of one is kept for the next look."""
+    """Reader of running runs that keeps what it has read so far."""
 
     cache: Cache
     _records: dict[tuple[Path, int], Growing] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, name: str, path: Path) -> Seen:
-        """Raises `UserError` for a run that cannot be read."""
+        """Return the current view of a run; raise `UserError` if it cannot be read."""
         found = look(self.cache, name, path)
         if found.problem:
             raise UserError(found.problem)
@@ -97,6 +100,7 @@ class Watch:
     def trial(
         self, run: Path, record: TrialRecord, arm: Mapping[str, Any], found: Found, now: Key | None
     ) -> Shown:
+        """Return the current view of a trial."""
         records = self.records(trial_folder(run, record.key))
         size = records.size  # before the curves: they may have grown meanwhile
         state: str = record.status
@@ -109,7 +113,7 @@ class Watch:
         )  # fmt: skip
 
     def records(self, trial: Path, rank: int = 0) -> Growing:
-        """What a rank has recorded, up to now."""
+        """Return the records of a rank, updated with what was written since the last call."""
         with self._lock:
             growing = self._records.setdefault((trial, rank), Growing(trial, rank))
         growing.look()
@@ -117,8 +121,12 @@ class Watch:
 
 
 def at_work(run: Path, record: RunRecord) -> Key | None:
-    """Of the trials that have not ended the one whose records were opened last since it was
-    prepared; before there are any, the first of those that were prepared together last."""
+    """Return the trial that is running, or None.
+
+    Of the trials that have not ended, it is the one whose records were opened last since it was
+    prepared. If there are no records yet, it is the first of those that were prepared together
+    last.
+    """
     prepared, begun = dict[Key, int](), dict[Key, int]()
     for trial in record.trials:
         place = trial_folder(run, trial.key)
@@ -135,8 +143,10 @@ def at_work(run: Path, record: RunRecord) -> Key | None:
 
 
 def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path | None:
-    """What a rank of a trial printed: ranks that ran several trials have their log beside the first
-    of them. None where it has none."""
+    """Return the log of a rank of a trial, or None.
+
+    Ranks that ran several trials have their log in the folder of the first one.
+    """
     session = session_of(run, trial.record, cache)
     together = [t.record for t in seen.trials if session_of(run, t.record, cache) == session]
     for record in (trial.record, *(together if session else ())):
@@ -147,7 +157,7 @@ def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path
 
 
 def session_of(run: Path, record: TrialRecord, cache: Cache) -> tuple[str, str, int] | None:
-    """Who started together, where a trial has several ranks."""
+    """Return the key of the launch that a trial belongs to; None for a single rank."""
     if record.world_size < 2:
         return None
     try:

@@ -1,8 +1,7 @@
-"""What listens: the standard library's server, a thread for each request.
+"""The HTTP server: the standard library's, with one thread per request.
 
-Nothing here is worth a framework's dependencies: three pages, a log and a report, for one person.
-Pages ask again by themselves and are told that nothing has changed by their fingerprint (ETag);
-between two questions nothing runs.
+Three pages, a log and a report for one user do not justify the dependencies of a web framework.
+Pages poll; an ETag tells them that nothing has changed. Between requests nothing runs.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from dualml.serve.pages import Pages, chosen
 from dualml.serve.shell import scripts, stylesheet
 from dualml.words import LANGUAGES, Words
 
-#: Seconds from the end of one request to that of the next one's head, and that an answer may wait
-#: for its reader; connections that wait to be accepted; values in an address.
+#: Seconds until the next request's headers must be complete, and that a response may wait for its
+#: reader; length of the accept queue; maximum number of values in a query.
 QUIET_S, BACKLOG, VALUES = 10.0, 64, 64
-#: Seconds that are waited where the system has no descriptors or memory for a connection.
+#: Seconds to wait if the system has no descriptors or memory for a connection.
 PAUSE_S = 0.1
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PIECE = 2**16
@@ -43,13 +42,13 @@ LANG = "dualml-lang"
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Bound when it is made; `serve_forever` answers.
+    """The server; its socket is bound on construction, and `serve_forever` answers requests.
 
     Args:
-        lang: of pages, until a reader chooses another.
+        lang: language of pages until the user chooses another.
 
     Raises:
-        UserError: the port is taken, or there is no such address on this machine.
+        UserError: the port is in use, or this machine has no such address.
     """
 
     allow_reuse_address = True
@@ -68,15 +67,17 @@ class Server(socketserver.ThreadingTCPServer):
         self.connections = Connections()
 
     def get_request(self) -> Any:
+        """Accept a connection; if the system is out of descriptors, close a stranger and wait."""
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in SCARCE:  # whoever waits goes on waiting; do not ask at once again
+            if error.errno in SCARCE:  # waiting clients keep waiting; do not retry at once
                 self.connections.make_room()
                 time.sleep(PAUSE_S)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a slot, and start its thread."""
         self.connections.admit(request)
         try:
             super().process_request(request, client_address)
@@ -84,16 +85,18 @@ class Server(socketserver.ThreadingTCPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
+        """Free the slot of the connection, and close it."""
         self.connections.leave(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser may leave before the answer; all else is a bug of ours."""
+        """Ignore clients that disconnect early; report everything else, which is a bug."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 def refused(host: str, port: int, error: OSError) -> str:
+    """Return the error message for an address that cannot be bound."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} of {host} is taken, perhaps by another dualml serve; "
@@ -105,22 +108,24 @@ def refused(host: str, port: int, error: OSError) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Request handler of one connection."""
 
     server: Server
     server_version, sys_version = "dualml", ""
     protocol_version = "HTTP/1.1"
     timeout = QUIET_S
-    #: As long as nothing has come of a request.
+    #: Values until a request has been parsed.
     command = requestline = request_version = ""
 
     def setup(self) -> None:
+        """Replace the input stream by one with limits on time and size."""
         super().setup()
         self.rfile.close()
         self.head = Head(self.connection)
         self.rfile = io.BufferedReader(self.head)
 
     def handle_one_request(self) -> None:
+        """Handle one request within the limits of its headers."""
         self.cookies: list[str] = []
         self.head.begin(self.timeout)
         try:
@@ -129,16 +134,17 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(431)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what is no request that can be read, and end the connection."""
+        """Respond to a malformed request, and close the connection."""
         self.close_connection = True
-        self.request_version = self.protocol_version  # else there would be no headers
+        self.request_version = self.protocol_version  # otherwise there would be no headers
         with contextlib.suppress(OSError):
             self.text(code, f"{int(code)}: {self.responses[code][0]}", {"Connection": "close"})
 
     def do_GET(self) -> None:
+        """Check host, token and slot of a GET request, and respond to it."""
         gate = self.server.gate
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # what was sent along is not read as a second request
+            self.close_connection = True  # a request body must not be read as the next request
         try:
             address = urlsplit(self.path)
             query = parse_qs(address.query, max_num_fields=VALUES)
@@ -157,8 +163,8 @@ class Handler(BaseHTTPRequestHandler):
             self.turn_away(503, words("serve.full"))
             return
         if "token" in query:
-            # Not by leading on to another address: a browser that came by a link on somebody
-            # else's page would not send this cookie there.
+            # No redirect: a browser that followed a link on another site would not send the cookie
+            # with the redirected request.
             self.cookies.append(f"{gate.cookie}={gate.token}; Path=/; HttpOnly; SameSite=Strict")
         if "lang" in query and lang in LANGUAGES:
             self.cookies.append(f"{LANG}={lang}; Path=/; HttpOnly; SameSite=Strict")
@@ -175,6 +181,7 @@ class Handler(BaseHTTPRequestHandler):
             raise
 
     def answer(self, path: str, query: Mapping[str, list[str]], words: Words) -> None:
+        """Respond to the path of an authorized request."""
         pages = self.server.pages
         match path:
             case "/":
@@ -194,23 +201,24 @@ class Handler(BaseHTTPRequestHandler):
                 self.text(404, words("serve.nothing"))
 
     def refuse(self) -> None:
-        """Nothing can be changed from here."""
-        self.turn_away(405, "GET", {"Allow": "GET"})  # a body that was sent along is not read
+        """Respond 405 to every method but GET, because nothing can be changed here."""
+        self.turn_away(405, "GET", {"Allow": "GET"})  # a request body is not read
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse
 
     def turn_away(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
-        """Answer, and end the connection: its slot is for others."""
+        """Send an error, and close the connection to free its slot."""
         self.close_connection = True
         self.text(code, text, {"Connection": "close", **(more or {})})
 
     # --- answers ------------------------------------------------------------------------------
 
     def page(self, html: str) -> None:
+        """Send an HTML page."""
         self.fixed(html, "text/html")
 
     def fixed(self, text: str, kind: str) -> None:
-        """Told only that it is the same, whoever has it already."""
+        """Send text with an ETag, or 304 if the client has it already."""
         content = text.encode(errors="backslashreplace")
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         if self.headers["If-None-Match"] == tag:
@@ -219,9 +227,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, content, f"{kind}; charset=utf-8", {"ETag": tag})
 
     def text(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
+        """Send a text as plain text."""
         self.send(code, text.encode(errors="backslashreplace"), "text/plain; charset=utf-8", more)
 
     def file(self, path: Path) -> None:
+        """Send a report from its file."""
         with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             more = {"Content-Security-Policy": REPORT_POLICY, "Content-Length": str(size)}
@@ -231,6 +241,7 @@ class Handler(BaseHTTPRequestHandler):
     def send(
         self, code: int, content: bytes, kind: str, more: Mapping[str, str] | None = None
     ) -> None:
+        """Send headers and content."""
         self.start(
             code, {"Content-Type": kind, "Content-Length": str(len(content)), **(more or {})}
         )
@@ -238,6 +249,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def start(self, code: int, headers: Mapping[str, str]) -> None:
+        """Send the status line, headers and cookies."""
         self.connection.settimeout(QUIET_S)
         self.send_response(code)
         for name, value in {**HEADERS, **headers}.items():
@@ -247,11 +259,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """No word for each request: the terminal shows the address, with its token, once."""
+        """Log nothing: the terminal shows the URL, with its token, once."""
 
 
 def copy(source: BinaryIO, target: Any, size: int) -> None:
-    """So many bytes, as was said, also of a file that grows meanwhile."""
+    """Copy exactly ``size`` bytes, the announced length, even if the file grows meanwhile."""
     while size > 0 and (piece := source.read(min(size, PIECE))):
         target.write(piece)
         size -= len(piece)

@@ -1,4 +1,4 @@
-"""A page around its parts: the report's look, and a mark on each part that is looked at again."""
+"""Assemble a page from its sections, in the style of the report; live parts are updated."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from dualml.report.draw import script
 from dualml.report.page.html import rendered, style, tag
 from dualml.words import LANGUAGES, Words
 
-#: Seconds between two looks of a page: while something is at work, and else.
+#: Seconds between two updates of a page: while something is running, and otherwise.
 EVERY_S, IDLE_S = 2, 5
 
 
 @dataclass(frozen=True)
 class Live:
-    """What is put in anew when it has changed."""
+    """HTML that the page replaces when it has changed."""
 
     html: Markup
 
 
 def live(*blocks: Block) -> Live:
-    """Blocks inside a section."""
+    """Render blocks of a section as live HTML."""
     return Live(rendered(blocks, 3))
 
 
 @dataclass(frozen=True)
 class Part:
-    """A section; markup in it stays as it was when the page was opened."""
+    """A section of a page; plain markup in it stays as it was when the page was opened."""
 
     name: str
     title: str
     inside: Sequence[Markup | Live]
 
     def html(self) -> Markup:
+        """Render the section as HTML."""
         parts = [tag("h2", self.title)]
         for number, each in enumerate(self.inside):
             if isinstance(each, Live):
@@ -57,12 +58,13 @@ def page(
     home: bool,
     at_work: bool,
 ) -> str:
-    """The whole page.
+    """Render a whole page.
 
     Args:
-        about: beneath the title.
-        languages: language → the address of this page in it.
-        home: whether it is the list of all runs, to which others lead back.
+        about: text below the title.
+        languages: language → URL of this page in that language.
+        home: whether this is the list of all runs, to which other pages link.
+        is_running: whether something is running, so that the page is updated more often.
     """
     links = [tag("li", tag("a", words("serve.home"), href="/"))] if not home else []
     links += [tag("li", tag("a", each.title, href=f"#{each.name}")) for each in parts]
@@ -84,14 +86,16 @@ def page(
 
 @cache
 def stylesheet() -> str:
+    """Return the CSS of all pages."""
     return style() + _read("serve.css")
 
 
 @cache
 def scripts() -> str:
-    """What lets figures answer, and pages look again."""
+    """Return the JavaScript that makes figures interactive and updates pages."""
     return script() + _read("serve.js")
 
 
 def _read(name: str) -> str:
+    """Read a file of this package."""
     return (files("dualml.serve") / name).read_text(encoding="utf-8")

@@ -28,27 +28,28 @@ TONES: Mapping[str, Tone] = {**STATUS_TONES, "running": "near", "waiting": "", "
 
 
 def address(page: str = "run", /, **values: str | Sequence[str]) -> str:
-    """Of a page about a run."""
+    """Return the URL of a page about a run."""
     return f"/{page}?{urlencode(values, doseq=True)}"
 
 
 def key(trial: Shown) -> str:
-    """How an address names a trial."""
+    """Return the name of a trial in URLs."""
     return "/".join(map(str, trial.record.key))
 
 
 def label(trial: Shown, words: Words) -> str:
+    """Return the label of a trial: arm, backend and seed."""
     t = trial.record
     return words("run.trial", arm=t.arm, backend=t.backend, seed=t.seed)
 
 
 def moment(seconds: float) -> str:
-    """In the time of this machine."""
+    """Format a POSIX time in the time zone of this machine."""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def begun(text: str) -> str:
-    """The moment at which a run was made, as `moment`; the text itself where it is none."""
+    """Format the ISO time at which a run was created, as `format_time`; other text is unchanged."""
     try:
         made = datetime.fromisoformat(text)
     except ValueError:
@@ -57,7 +58,7 @@ def begun(text: str) -> str:
 
 
 def duration(seconds: float | None, words: Words) -> str:
-    """Two units at most: ``2 h 5 min``."""
+    """Format seconds in at most two units: ``2 h 5 min``."""
     if seconds is None:
         return ""
     for unit, size, small, part in (("h", 3600, "min", 60), ("min", 60, "s", 1)):
@@ -68,13 +69,13 @@ def duration(seconds: float | None, words: Words) -> str:
 
 
 def state(name: str, words: Words) -> Cell:
-    """Of a run or a trial."""
+    """Return the cell for the state of a run or a trial."""
     return Cell(words.either(f"serve.state.{name}", words.either(f"status.{name}", name)),
                 TONES.get(name, "muted"))  # fmt: skip
 
 
 def verdict(name: str, words: Words) -> Cell:
-    """With its sign; empty where there is none."""
+    """Return the cell for a verdict, with its sign; empty if there is none."""
     if not name:
         return Cell("")
     tone = VERDICT_TONES.get(name, "muted")
@@ -83,10 +84,10 @@ def verdict(name: str, words: Words) -> Cell:
 
 
 def jobs(rows: Sequence[Row], known: Mapping[Path, Found], words: Words) -> Table:
-    """As ``dualml jobs``, with links to the runs and their verdicts.
+    """Make the table of ``dualml jobs``, with links to the runs and their verdicts.
 
     Args:
-        known: resolved folder → run.
+        known: resolved run folder → summary.
     """
     table = jobs_table.table(rows, words)
     kept = [k for k, column in enumerate(table.columns) if column.key not in ("seconds", "left")]
@@ -104,10 +105,10 @@ def jobs(rows: Sequence[Row], known: Mapping[Path, Found], words: Words) -> Tabl
 
 
 def runs(found: Sequence[Found], words: Words, *, choose: bool) -> Table:
-    """One row for each.
+    """Make the table of runs, one row per run.
 
     Args:
-        choose: with boxes, to see several side by side.
+        selectable: add checkboxes to select runs for comparison.
     """
     names = ("run", "name", "state", "trials", "left", "verdict", "created")
     heads = [Column(name, words(f"serve.column.{name}")) for name in names]
@@ -117,6 +118,7 @@ def runs(found: Sequence[Found], words: Words, *, choose: bool) -> Table:
 
 
 def run_cells(run: Found, words: Words, choose: bool) -> list[Cell | str]:
+    """Return the cells of one run."""
     link = tag("a", run.id, href=address(run=run.id))
     if choose:
         label = words("serve.choose", run=run.id)
@@ -132,7 +134,7 @@ def run_cells(run: Found, words: Words, choose: bool) -> list[Cell | str]:
 
 
 def verdicts(path: Path, cache: Cache, words: Words) -> list[Block]:
-    """All of ``parity.json``, and what lies behind differences."""
+    """Return all verdicts of ``parity.json``, and the findings about differences."""
     try:
         parity = cache.read(path / PARITY.name, PARITY.read_if_there)
         findings = cache.read(path / FINDINGS.name, read_findings)
@@ -151,7 +153,7 @@ def verdicts(path: Path, cache: Cache, words: Words) -> list[Block]:
 
 
 def trials(seen: Seen, words: Words) -> list[Block]:
-    """One row for each, and a notice for each whose records cannot be read."""
+    """Return the table of trials, after a notice for each whose records cannot be read."""
     loss = Column("loss", words("serve.metric.train_loss"), show="number")
     heads = columns(words, "`arm`", "backend", "seed:", "status", "updates:", loss,
                     "test_accuracy:percent", "wall_s:seconds", "reason")  # fmt: skip
@@ -161,6 +163,7 @@ def trials(seen: Seen, words: Words) -> list[Block]:
 
 
 def trial_cells(trial: Shown, words: Words) -> list[Cell | str]:
+    """Return the cells of one trial."""
     t = trial.record
     loss, accuracy = t.final_loss, t.test_accuracy
     if trial.state != "ok":
@@ -174,12 +177,14 @@ def trial_cells(trial: Shown, words: Words) -> list[Cell | str]:
 
 
 def last(trial: Shown, metric: str) -> float | None:
+    """Return the last recorded value of a metric, or None."""
     curve = trial.curves.get(metric)
     return None if curve is None else float(curve.value[-1])
 
 
 def results(runs: Sequence[Seen], words: Words) -> Table:
-    """Final loss and test accuracy of each arm, backend and seed, a column for each run."""
+    """Make the table of final loss and test accuracy per arm, backend and seed, one column per
+    run."""
     every = dict.fromkeys(t.record.key for seen in runs for t in seen.trials)
     heads = columns(words, "`arm`", "backend", "seed:")
     for k, seen in enumerate(runs):
@@ -193,6 +198,7 @@ def results(runs: Sequence[Seen], words: Words) -> Table:
 
 
 def _result(trial: Shown, words: Words) -> Cell | str:
+    """Return the cell with loss and accuracy of one trial."""
     _, _, _, status, _, loss, accuracy, *_ = trial_cells(trial, words)
     numbers = f"{loss} · {accuracy} %" if trial.curves else ""
     if trial.state == "ok":

@@ -1,4 +1,7 @@
-"""Every text for people, in two languages: a folder of TOML files each, with equal keys."""
+"""The message catalogue: all texts for people, in two languages.
+
+Each language is a folder of TOML files with equal keys.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,21 @@ LANGUAGES = ("en", "zh")
 
 
 class Words(string.Formatter):
-    """Looks a text up by its dotted key and fills in the values, each written as the text says:
-    ``{p.step:ms}`` by a function of `dualml.words.numbers` (of several seeds the mean),
-    ``{n:count.update}`` with its noun, ``{arms:join}`` or ``{items:semicolons}`` as a list in
-    prose, ``{shares:each.percent}`` as one of names with numbers.
+    """Messages of one language: look up a text by its dotted key, and fill in values.
+
+    The text says how each value is written: ``{p.step:ms}`` by a function of `dualml.words.numbers`
+    (for several seeds, the mean), ``{n:count.update}`` with its noun, ``{arms:join}`` or
+    ``{items:semicolons}`` as a list in prose, ``{shares:each.percent}`` as a list of names with
+    numbers.
 
     Args:
         lang: ``en`` or ``zh``.
 
     Raises:
-        UserError: another language.
+        UserError: the language is unknown.
 
     Example:
-        >>> Words("en").count("update", 2000)
+        >>> Messages("en").count("update", 2000)
         '2,000 updates'
     """
 
@@ -40,11 +45,13 @@ class Words(string.Formatter):
         self.table = table(lang)
 
     def __call__(self, key: str, **values: Any) -> str:
-        """The text of ``key``, an unknown key is an error of ours and raises `KeyError`."""
+        """Return the text of ``key`` with its values; an unknown key raises `KeyError`, as a
+        bug."""
         text = self.table[key]
         return self.vformat(text, (), values) if values else text
 
     def format_field(self, value: Any, spec: str) -> str:
+        """Format a value by its format spec: a list, a count, a number format, or Python's own."""
         if spec in ("join", "semicolons"):
             return str(getattr(self, spec)(list(value)))
         kind, _, name = spec.partition(".")
@@ -58,23 +65,23 @@ class Words(string.Formatter):
         return str(super().format_field(value, spec))
 
     def either(self, key: str, default: str) -> str:
-        """The text of ``key`` or, for names this version does not know, ``default``."""
+        """Return the text of ``key``, or ``default`` for names that this version does not know."""
         return self.table.get(key, default)
 
     def filled(self, key: str, default: str, **values: Any) -> str:
-        """The text of ``key`` with its values or, where there is none, ``default``."""
+        """Return the text of ``key`` with its values, or ``default`` if there is no such key."""
         return self(key, **values) if key in self.table else default
 
     def plural(self, key: str, n: float, /, **values: Any) -> str:
-        """``key.one`` or ``key.other``."""
+        """Return the text of ``key.one`` or ``key.other``, depending on ``n``."""
         return self(f"{key}.{'one' if n == 1 else 'other'}", **values)
 
     def count(self, noun: str, n: float) -> str:
-        """A number with its noun: ``1 update``, ``2,000 updates``, ``0.5 epochs``."""
+        """Format a number with its noun: ``1 update``, ``2,000 updates``, ``0.5 epochs``."""
         return self.plural(f"count.{noun}", n, n=numbers.quantity(n))
 
     def join(self, names: Sequence[str]) -> str:
-        """``a``, ``a and b``, ``a, b and c``."""
+        """Join names as a list in prose: ``a``, ``a and b``, ``a, b and c``."""
         if len(names) < 2:
             return "".join(names)
         first, last, link = self("list.comma").join(names[:-1]), names[-1], self("list.and")
@@ -83,22 +90,24 @@ class Words(string.Formatter):
         return first + link + last
 
     def sentences(self, parts: Sequence[str]) -> str:
+        """Join sentences into a paragraph."""
         return self("list.sentence").join(parts)
 
     def semicolons(self, parts: Sequence[str]) -> str:
+        """Join parts with semicolons."""
         return self("list.semicolon").join(parts)
 
 
 @cache
 def table(lang: str, file: str = "*", package: str = "dualml.words") -> dict[str, str]:
-    """Dotted key → text of one language, of all files in its folder or of one.
+    """Load the messages of one language: dotted key → text, from all its files or from one.
 
     Args:
-        file: name of the file, without ``.toml``.
-        package: where the folders of the languages are; a backend's texts are in its own.
+        file: file name without ``.toml``, or a pattern.
+        package: package with the folders of the languages; a backend has its own.
 
     Raises:
-        ValueError: two files have a text for one key.
+        ValueError: two files define the same key.
     """
     texts: dict[str, str] = {}
     folder = files(package) / lang
@@ -113,17 +122,18 @@ def table(lang: str, file: str = "*", package: str = "dualml.words") -> dict[str
 
 @cache
 def phrases(lang: str, name: str) -> dict[str, str]:
-    """The texts below one dotted name, by the rest of their keys."""
+    """Return the messages below one dotted name, by the rest of their keys."""
     texts = table(lang)
     return {k.removeprefix(f"{name}."): v for k, v in texts.items() if k.startswith(f"{name}.")}
 
 
 def both(key: str, package: str = "dualml.words", /, **values: Any) -> dict[str, str]:
-    """A text in every language, for files that are read in either."""
+    """Return a message in every language: language → text."""
     return {lang: table(lang, package=package)[key].format(**values) for lang in LANGUAGES}
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested tables into dotted keys."""
     out: dict[str, str] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"

@@ -1,4 +1,7 @@
-"""How numbers are written, the same in both languages; a missing one is a dash."""
+"""Formats of numbers, the same in both languages; a missing number is a dash.
+
+Message files refer to these functions by name, as in ``{seconds:ms}``.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def known(x: Any) -> TypeGuard[float]:
-    """A finite number, as JSON may leave out."""
+    """Whether the value is a finite number; False for None, text and booleans."""
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def quantity(x: Any, digits: int = 3) -> str:
-    """Whole numbers in full with thousands separators, others to ``digits`` significant digits."""
+    """Format whole numbers with thousands separators, others with ``digits`` significant digits."""
     if not known(x):
         return NONE
     if float(x).is_integer():
@@ -27,25 +30,27 @@ def quantity(x: Any, digits: int = 3) -> str:
 
 
 def ms(seconds: Any) -> str:
-    """Seconds as milliseconds, without the unit."""
+    """Format seconds as milliseconds, without the unit."""
     return quantity(1e3 * seconds) if known(seconds) else NONE
 
 
 def percent(x: Any) -> str:
-    """A fraction as a percentage with one decimal."""
+    """Format a fraction as a percentage with one decimal."""
     return f"{100 * x:.1f} %" if known(x) else NONE
 
 
 def whole(x: Any) -> str:
+    """Round to an integer, with thousands separators."""
     return f"{x:,.0f}" if known(x) else NONE
 
 
 def loss(x: Any) -> str:
+    """Format a loss with four significant digits."""
     return quantity(x, 4)
 
 
 def scientific(x: Any, digits: int = 2) -> str:
-    """``3.1e-07`` → ``3.1×10⁻⁷``; numbers between 0.01 and 1000 stay plain."""
+    """Format as ``3.1×10⁻⁷``; numbers between 0.01 and 1000 stay plain."""
     if not known(x):
         return NONE
     if x == 0 or 1e-2 <= abs(x) < 1e3:
@@ -55,22 +60,24 @@ def scientific(x: Any, digits: int = 2) -> str:
 
 
 def raised(exponent: int) -> str:
+    """Format an exponent in superscript digits."""
     return str(exponent).translate(_SUPERSCRIPT)
 
 
 def factor(x: Any) -> str:
-    """A ratio to three significant digits, whole above a hundred."""
+    """Format a ratio with three significant digits, as an integer above a hundred."""
     if not known(x):
         return NONE
     return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
 
 
 def times(x: Any) -> str:
+    """Format a factor with a multiplication sign: ``× 1.5``."""
     return f"× {factor(x)}"
 
 
 def nbytes(x: Any) -> str:
-    """``64 KiB``."""
+    """Format bytes with a binary unit: ``64 KiB``."""
     if not known(x):
         return NONE
     for power, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
@@ -80,7 +87,7 @@ def nbytes(x: Any) -> str:
 
 
 def points(x: Any) -> str:
-    """A fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
+    """Format a fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
     if not known(x):
         return NONE
     text = f"{100 * x:+.2f}"
@@ -88,7 +95,7 @@ def points(x: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting as the experiment file writes it."""
+    """Format a setting as in the experiment file."""
     if isinstance(value, list | tuple):
         return f"({', '.join(plain(v) for v in value)})"
     if isinstance(value, float):
@@ -97,14 +104,13 @@ def plain(value: Any) -> str:
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Mean of the numbers among ``values``; None when there is none."""
+    """Return the mean of the numbers among ``values``, or None if there is none."""
     kept = [v for v in values if v is not None and known(v)]
     return sum(kept) / len(kept) if kept else None
 
 
 def show(name: str, value: Any) -> str:
-    """By the name of the function, as texts (`Words`) say: ``{seconds:ms}``; of several seeds the
-    mean."""
+    """Format a value by the name of a function of this module; for several seeds, the mean."""
     mean = getattr(value, "mean", None)
     return BY_NAME[name](mean if isinstance(mean, float) else value)
 
