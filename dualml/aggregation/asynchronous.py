@@ -52,6 +52,8 @@ class Asynchronous(DataParallel):
 
     @property
     def free(self) -> bool:
+        """Whether the server handles gradients as they arrive, in an order that is not
+        reproducible."""
         return self.settings.arrival == "free"
 
     def strategy_of(self, settings: Aggregation) -> Strategy:
@@ -124,6 +126,8 @@ class Asynchronous(DataParallel):
             self.comm.exchange({rank: p}, {})
 
     def apply(self, gradients: Sequence[Tensor], rank: int, step: int) -> None:
+        """Apply the gradient of ``rank`` from global batch ``step`` as the next update and log its
+        staleness."""
         version = len(self.served) + self.before
         self.served.append((step, rank, version - self.fetched[rank]))
         self.pieces.update(gradients, version + 1)

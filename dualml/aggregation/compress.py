@@ -49,6 +49,8 @@ class TopK:
         self.kept: dict[str, np.ndarray[Any, Any]] = {}
 
     def sum(self, comm: Communicator, x: Tensor, bucket: str) -> Tensor:
+        """Return the sum over ranks of the largest entries of ``x`` plus the bucket's residual;
+        keep the rest."""
         own = comm.numpy(x)
         own += self.kept.get(bucket, 0)
         k = max(1, math.ceil(self.fraction * len(own))) if len(own) else 0

@@ -23,12 +23,15 @@ class Times:
         self.rows: list[tuple[float, float, float, float]] = []
 
     def add(self, begin: float, arrive: float, end: float, done: float) -> None:
+        """Record the timestamps of one update."""
         self.rows.append((begin, arrive, end, done))
 
     def clear(self) -> None:
+        """Forget all updates recorded so far."""
         self.rows.clear()
 
     def columns(self) -> dict[str, list[float]]:
+        """Return name of the timestamp → its values, one per update."""
         return {part: [row[i] for row in self.rows] for i, part in enumerate(PARTS)}
 
 

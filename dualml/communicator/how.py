@@ -96,9 +96,11 @@ class Traffic:
     seconds: float = 0.0
 
     def reset(self) -> None:
+        """Set all counters to zero."""
         self.__init__()  # type: ignore[misc]
 
     def describe(self) -> dict[str, Any]:
+        """Return the counters as JSON values."""
         return asdict(self)
 
 

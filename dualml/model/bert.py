@@ -93,4 +93,5 @@ def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = T
 
 
 def dropout(name: str, rate: float) -> Layers:
+    """Return a Dropout layer of this rate in a list; an empty list for rate 0."""
     return [(name, Dropout(rate))] if rate else []

@@ -69,6 +69,7 @@ class Pretrained:
 
     @classmethod
     def open(cls, folder: Path) -> Pretrained:
+        """Read and check the folder's ``config.json``."""
         for name in (CONFIG, TENSORS):
             file_of(folder, name)
         path = folder / CONFIG
@@ -87,6 +88,7 @@ class Pretrained:
 
     @property
     def sizes(self) -> Sizes:
+        """Sizes of the BERT that ``config.json`` describes."""
         config, rate = self.config, self.config.hidden_dropout_prob
         last = config.classifier_dropout
         return Sizes(

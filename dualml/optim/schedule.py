@@ -13,10 +13,12 @@ Kind = Literal["constant", "step", "cosine"]
 
 
 def is_number(value: Any) -> bool:
+    """Return whether a value is an int or a float, but no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: Any) -> bool:
+    """Return whether a value is an int, but no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

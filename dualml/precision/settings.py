@@ -37,6 +37,7 @@ class Precision:
 
     @property
     def lower(self) -> bool:
+        """Whether the type is lower than float32."""
         return self.type != "fp32"
 
     def scaler(self) -> Scaler | None:

@@ -31,6 +31,7 @@ class Switchboard:
         self.sent: dict[int, int] = defaultdict(int)
 
     def line(self, *key: Any) -> queue.Queue[Any]:
+        """Return the queue of a key, creating it on first use."""
         with self.lock:
             return self.lines[key]
 

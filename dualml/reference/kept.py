@@ -59,6 +59,7 @@ def hidden(layer: RNN, before: Shape, after: Shape) -> int:
 
 
 def softmax(layer: Attention, before: Shape, after: Shape) -> int:
+    """Return the bytes of the attention weights of all heads."""
     return WIDTH * layer.heads * before[0] ** 2
 
 
@@ -72,6 +73,7 @@ def turned(layer: GroupedAttention, before: Shape, after: Shape) -> int:
 
 
 def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
+    """Return the bytes of each position's share of a masked mean."""
     return WIDTH * before[0] if layer.masked else 0
 
 

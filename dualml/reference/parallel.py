@@ -39,6 +39,7 @@ class NumpyPieces:
         return sum(bucket.nbytes for bucket in self.parameters())
 
     def flat(self, named: Mapping[str, Array]) -> list[Array]:
+        """Concatenate named arrays into one 1-D array per bucket."""
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
 
     def named(self, tensors: Sequence[Array]) -> dict[str, Array]:
