@@ -100,7 +100,8 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
 
 
 def fingerprint(*arrays: NDArray[Any]) -> str:
-    """SHA-256 over type, shape and elements of the arrays, the same on any byte order."""
+    """Return the SHA-256 over dtype, shape and elements of arrays; it does not depend on byte
+    order."""
     digest = hashlib.sha256()
     for array in arrays:
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

@@ -1,4 +1,4 @@
-"""Checks one file of a student's: what it is asked, what came of it, what that means."""
+"""Check of one file of a student: run the requirements' calls and judge the answers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dualml.seeds import generator
 
 @dataclass(frozen=True)
 class Checked:
-    """What is said of a file.
+    """Result of the check of one file.
 
     Attributes:
-        problems: what is seen without running it.
-        judgements: of each requirement, in their order.
-        seed: that everything was drawn with.
-        printed: the end of what the student's code printed.
+        problems: problems found without running the file.
+        judgements: judgement of each requirement, in their order.
+        seed: seed of all random draws.
+        printed: end of the output of the student's code.
     """
 
     file: File
@@ -35,12 +35,13 @@ class Checked:
 
     @property
     def met(self) -> bool:
+        """Whether all requirements are met and the file has no grave problem."""
         well = all(j.status == "met" for j in self.judgements)
         return well and not any(p.grave for p in self.problems)
 
 
 def absent(file: File, path: Path, seed: int, command: str) -> Checked:
-    """What is said of a file whose framework is not installed."""
+    """Make the result of a file whose framework is not installed."""
     judgements = [Judgement(requirement, "not judged") for requirement in file.requirements]
     return Checked(file, path, [Problem("not_installed", command)], judgements, seed)
 
@@ -56,19 +57,20 @@ def check(
     over: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,
 ) -> Checked:
-    """Run a student's file on drawn inputs and judge what it gives.
+    """Run a student's file on random inputs and judge its answers.
 
     Args:
-        file: the exercise that it is of.
+        file: the exercise.
         path: the student's file.
-        chosen: which of the requirements.
-        seconds: that one call may take.
-        done: called with the number of calls that are over, and of all.
-        over: whether nobody waits for the judgement any more; what it then says is nothing.
-        isolation: what is around the student's code; else walls where the machine has them.
+        select: function that selects the requirements to check.
+        seconds: time limit of one call.
+        done: function called with the number of finished calls and of all calls.
+        is_cancelled: function that returns whether nobody waits for the result any more; the result
+            is then meaningless.
+        isolation: isolation of the student's code; None: the best one that the machine supports.
 
     Raises:
-        NotJudged: the machine is at fault, not the student.
+        MachineFault: the machine is at fault, not the student.
     """
     wanted = [r for r in file.requirements if chosen(r)]
     problems = examine(path, file)
@@ -85,6 +87,7 @@ def check(
     count = [0]
 
     def one() -> None:
+        """Report one more finished call."""
         count[0] = min(count[0] + 1, len(asked))  # some are asked twice
         done(count[0], len(asked))
 
@@ -99,8 +102,8 @@ def check(
 def try_again(
     judgements: list[Judgement], asked: Sequence[tuple[Requirement, Call]], sandbox: Sandbox
 ) -> None:
-    """Try once more what a busy machine may have disturbed, until it is met, the same mistake is
-    seen a second time, or the requirement's `tries` are used up."""
+    """Repeat calls that a busy machine may have disturbed, until the requirement is met, the same
+    mistake is found twice, or the requirement's `tries` are used up."""
     believed: set[int] = set()
     for tried in range(1, max((j.requirement.tries for j in judgements), default=1)):
         doubted = [
@@ -128,7 +131,7 @@ def judged(
     answered: Sequence[tuple[tuple[Requirement, Call], Answer]],
     absent: set[str],
 ) -> Iterator[Judgement]:
-    """Of each requirement; what was found before is likely what is wrong later, too."""
+    """Judge each requirement; mistakes found earlier are tried first in later requirements."""
     likely: dict[str, Flags] = {}
     met: set[str] = set()
     for requirement in wanted:

@@ -1,4 +1,4 @@
-"""Runs what a student has written about the dealing of samples, many times at once."""
+"""Functions that run a student's partitioning code many times at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dualml.course.exercise import Arrays
 
 
 def packed(results: Sequence[Any]) -> dict[str, Any]:
-    """Lists of sample numbers as a few arrays.
+    """Pack lists of sample numbers into a few arrays.
 
     Returns:
-        ``values`` one after the other; of each list its ``sizes``, ``dims`` and ``kinds`` (the
-        letter of its type).
+        ``values`` of all lists, concatenated; ``sizes``, ``dims`` and ``kinds`` (letter of the
+        dtype) of each list.
     """
     arrays = [np.asarray(result) for result in results]
     for result, a in zip(results, arrays, strict=True):
@@ -25,7 +25,7 @@ def packed(results: Sequence[Any]) -> dict[str, Any]:
         "values": np.concatenate([a.ravel().astype(np.float64) for a in arrays] or [np.zeros(0)]),
         "sizes": np.array([a.size for a in arrays], np.int64),
         "dims": np.array([a.ndim for a in arrays], np.int64),
-        # Of nothing the type says nothing: np.array([]) is one of floats.
+        # The dtype of an empty list means nothing: np.array([]) is an array of floats.
         "kinds": np.array([ord(a.dtype.kind if a.size else "i") for a in arrays], np.int64),
     }
 
@@ -33,10 +33,10 @@ def packed(results: Sequence[Any]) -> dict[str, Any]:
 def sample_lists(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """What a function of (n, ranks, rank, seed, epoch) returns for every one of ``asks``, packed,
-    and, where ``again``, for all of them a second time, the last one first.
+    """Call a function of (n, ranks, rank, seed, epoch) for each of ``asks`` and pack its results;
+    with ``again``, call it a second time, last one first.
 
-    ``touched``: whether NumPy's global generator is another one than before.
+    ``touched`` in the result says whether NumPy's global generator was changed.
     """
     hyper, asks = options["hyper"], [tuple(ask) for ask in options["asks"]]
     if options["again"]:
@@ -50,8 +50,8 @@ def sample_lists(
 def label_parts(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """What a function of (labels, ranks, alpha, seed) returns for every one of ``asks``, which is
-    made twice; ``counts``: how many parts each time."""
+    """Call a function of (labels, ranks, alpha, seed) twice for each of ``asks`` and pack its
+    results; ``counts`` is the number of parts of each call."""
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
     before = fresh_state()
     results: list[Any] = []
@@ -65,13 +65,13 @@ def label_parts(
 
 
 def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What samplers give: ``first`` and ``again`` from two loops over each, ``fresh`` from one that
-    is made for the epoch, ``loaded`` through the framework's loader where ``load`` asks for it, all
-    packed; ``lengths``: what ``len`` says.
+    """Run samplers and pack their samples: ``first`` and ``again`` from two loops over each,
+    ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if ``load`` is
+    set; ``lengths`` are the values of ``len``.
 
     Args:
         make: (rank, seed) → sampler.
-        load: sampler → its samples in the order in which the loader hands them out.
+        load: sampler → its samples in the order in which the loader returns them.
     """
     found: dict[str, list[Any]] = {"first": [], "again": [], "fresh": [], "loaded": []}
     lengths = []
@@ -96,7 +96,8 @@ def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
-    """What a loader makes of a sampler; of one that is not steady an error says nothing new."""
+    """Return the samples that a loader takes from a sampler; errors of an unsteady sampler are
+    ignored, because they add no information."""
     try:
         return load(sampler)
     except Exception:
@@ -106,13 +107,13 @@ def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
 
 
 def fresh_state() -> bytes:
-    """NumPy's global generator, moved on: whoever seeds it as in an earlier call does not bring it
-    back to where it is."""
+    """Advance NumPy's global generator and return its state, so that seeding it as in an earlier
+    call does not restore this state."""
     np.random.random()
     return state()
 
 
 def state() -> bytes:
-    """NumPy's global generator, as it is."""
+    """Return the state of NumPy's global generator."""
     name, keys, *rest = np.random.get_state()
     return repr((name, rest)).encode() + np.asarray(keys).tobytes()

@@ -1,10 +1,11 @@
-"""What may not stand behind a student's class: ready-made solutions, ours and the frameworks'."""
+"""Names that must not implement a student's class: ready-made solutions, ours and the
+frameworks'."""
 
 from __future__ import annotations
 
-#: Modules that no exercise needs: our own, which are the solutions.
+#: Modules that no exercise needs: dualml's own, which contain the solutions.
 BANNED = ("dualml", "dualml_torch", "dualml_ms")
-#: Of each framework: classes and functions that do what the student is to write.
+#: Classes and functions of each framework that do what the student must write.
 OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS",
               "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip
 FUNCTIONS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop",
@@ -49,8 +50,8 @@ READY_MADE: dict[str, list[str]] = {
         "mindspore.dataset.DistributedSampler",
     ],
 }
-#: The frameworks' own communication; a communicator is given instead. It stands on these, so that
-#: they are looked for in the text alone.
+#: The frameworks' own communication, which the given communicator replaces. The communicator
+#: depends on it, so that it is only searched for in the text.
 COMMUNICATION: dict[str, list[str]] = {
     "torch": [
         f"torch.distributed{inner}.{name}"
@@ -63,7 +64,7 @@ COMMUNICATION: dict[str, list[str]] = {
         *(f"mindspore.ops{inner}.{name}" for name in OPERATORS for inner in ("", ".operations")),
     ],
 }
-#: Modules and functions by which others could be had under another name.
+#: Modules and functions through which forbidden names are accessible indirectly.
 ROUNDABOUT = ("importlib", "ctypes", "inspect", "pickle", "marshal", "subprocess", "socket",
               "multiprocessing", "cffi", "gc")  # fmt: skip
 CALLS = ("exec", "eval", "compile", "__import__", "open", "input", "breakpoint")

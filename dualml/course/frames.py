@@ -1,7 +1,7 @@
-"""Messages with arrays between the judge, the warden and the ranks of a student.
+"""Messages with arrays between the judge, the warden and a student's ranks.
 
-A message is two lengths, a JSON header and the bytes of its arrays. The reader trusts nobody:
-lengths, depth and types are checked before anything is made of them, and nothing is unpickled.
+A message is two lengths, a JSON header and the bytes of its arrays. The reader trusts no sender:
+lengths, depth and types are checked before use, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from dualml import parse
 from dualml.messages import Header, decode_header, read_exactly
 
-#: Bytes of a header and of all arrays of one message.
+#: Largest number of bytes of a header, and of all arrays of one message.
 LONGEST_HEADER, LARGEST_BODY = 1 << 20, 64 << 20
-#: Arrays of a message, dimensions of an array, characters of a name.
+#: Largest number of arrays of a message, dimensions of an array, and characters of a name.
 MOST_ARRAYS, MOST_DIMENSIONS, LONGEST_NAME = 4096, 16, 200
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
@@ -33,10 +33,10 @@ Arrays = Mapping[str, Any]
 
 
 def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[bytes]:
-    """Return the pieces of a message.
+    """Encode a message as pieces of bytes.
 
     Raises:
-        ValueError: an array of another type than `DTYPES`, or more than may be sent.
+        ValueError: an array has a dtype not in `DTYPES`, or the message is too large.
     """
     described, body = [], []
     for name, value in (arrays or {}).items():
@@ -53,7 +53,7 @@ def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[byte
 
 
 def send(door: socket.socket, header: Mapping[str, Any], arrays: Arrays | None = None) -> None:
-    """Send a message; `ValueError` as of `encode`, `OSError` where the other end is gone."""
+    """Send a message; raise `ValueError` as `encode`, and `OSError` if the other end is closed."""
     first, text, *body = encode(header, arrays)
     door.sendall(first + text)
     for piece in body:
@@ -64,8 +64,8 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]
     """Receive the next message.
 
     Raises:
-        ValueError: what came is no message.
-        OSError: nothing came in time (`TimeoutError`), or the other end is gone.
+        ValueError: the received bytes are no message.
+        OSError: nothing arrived in time (`TimeoutError`), or the other end is closed.
     """
     deadline = time.monotonic() + seconds
     head, body = lengths(bytes(read_exactly(door, LENGTHS.size, deadline)))
@@ -74,7 +74,7 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]
 
 
 def lengths(first: bytes) -> tuple[int, int]:
-    """Return the lengths of header and body; `ValueError` beyond the limits."""
+    """Parse the lengths of header and body; raise `ValueError` beyond the limits."""
     head, body = LENGTHS.unpack(first)
     if head > LONGEST_HEADER or body > LARGEST_BODY:
         raise ValueError(f"a message of {head + body:,} bytes")
@@ -82,8 +82,8 @@ def lengths(first: bytes) -> tuple[int, int]:
 
 
 def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
-    """Return the header, without ``arrays``, and the arrays of a message; `ValueError` where it is
-    none."""
+    """Decode a message to its header, without ``arrays``, and its arrays; raise `ValueError` if it
+    is invalid."""
     header = decode_header(text, LONGEST_HEADER)
     described = header.pop("arrays", None)
     if not isinstance(described, list) or len(described) > MOST_ARRAYS:
@@ -103,7 +103,8 @@ def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
 
 
 def checked_entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
-    """Name, type and shape of an array; `ValueError` where one of them cannot be."""
+    """Return name, dtype and shape of an array's entry; raise `ValueError` if one of them is
+    invalid."""
     if not isinstance(entry, list) or len(entry) != 3:
         raise ValueError("an array that is not described by name, type and shape")
     name, dtype, shape = entry
@@ -119,7 +120,7 @@ def checked_entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
 
 
 def join_ranks(arrays: Sequence[Arrays]) -> dict[str, Any]:
-    """Return the arrays of all ranks as one message has them: ``p`` of rank 1 is ``1/p``."""
+    """Join the arrays of all ranks for one message: ``p`` of rank 1 becomes ``1/p``."""
     return {f"{rank}/{name}": a for rank, own in enumerate(arrays) for name, a in own.items()}
 
 
@@ -133,13 +134,14 @@ def split_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
 
 
 class Stream:
-    """The messages that come on a socket, taken in piece by piece without waiting."""
+    """Incremental decoder of the messages on a socket, which never waits."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[Header, dict[str, Any]]]:
-        """Return the messages that this piece completes; `ValueError` where they are none."""
+        """Add bytes, and return the messages that they complete; raise `ValueError` if they are
+        invalid."""
         self.buffer += piece
         complete = []
         while len(self.buffer) >= LENGTHS.size:
@@ -154,6 +156,6 @@ class Stream:
 
 
 def plain_text(value: Any, longest: int = 500) -> str:
-    """Return a value as text that can be stored and shown: cut, without lone surrogates."""
+    """Return a value as text that can be stored and shown: truncated, without lone surrogates."""
     text = str(value)[:longest]
     return text if parse.is_unicode(text) else text.encode("utf-8", "replace").decode("utf-8")

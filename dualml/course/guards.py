@@ -1,9 +1,10 @@
-"""What a student's code should not do in its process, and how that is said to the student.
+"""Guard against unwanted actions of a student's code in its process, with messages for the student.
 
-Python tells an audit hook of files, processes, sockets and imports before they happen (PEP 578);
-one that a function of the student's file is the cause of is refused unless it is allowed, with its
-line. It is a guide, no wall: whoever means to passes it. The walls are `dualml.course.isolation`;
-where a machine has none, this and the limits of the system are all there is.
+Python reports files, processes, sockets and imports to an audit hook before they happen (PEP 578).
+An event that a function of the student's file caused is refused with its line, unless it is
+allowed. The guard gives advice and no security: anyone can bypass it on purpose. Security comes
+from `dualml.course.isolation`; on a machine without it, this guard and the system's limits are the
+only protection.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-#: Modules of the frameworks in which nothing but a ready-made optimizer lies.
+#: Modules of the frameworks that contain only a ready-made optimizer.
 OWN_MODULE = re.compile(
     r"(torch\.optim|mindspore\.(nn|mint|experimental)\.optim)\.(?!optimizer|lr_scheduler|swa_utils)\w+"
 )
-#: The file that code which refuses to work is said to be in.
+#: File name of code that refuses to work.
 DISABLED = "<ready-made>"
-#: Events that start a process, end another one, reach a network, or look into memory.
+#: Events that start or end a process, reach a network, or read memory.
 REFUSED = {
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill",
     "os.killpg", "subprocess.Popen", "pty.spawn", "signal.pthread_kill", "ctypes.dlopen",
     "sys.addaudithook", "builtins.input", "builtins.breakpoint", "socket.__new__",
 }  # fmt: skip
-#: Events with a path that would be changed, and which of their arguments it is.
+#: Event with a path to be changed → indices of the path arguments.
 CHANGES = {
     "os.remove": (0,), "os.rename": (0, 1), "os.rmdir": (0,), "os.mkdir": (0,), "os.link": (1,),
     "os.symlink": (1,), "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,),
@@ -42,18 +43,18 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Forbidden(RuntimeError):
-    """A student's code tried what an exercise does not need."""
+    """Error: a student's code tried an action that no exercise needs."""
 
 
 class Guard:
     """The audit hook.
 
     Attributes:
-        current: that of this process.
+        current: the guard of this process, or None.
 
     Args:
-        files: names of the student's files, whole.
-        folder: where they may write.
+        files: absolute names of the student's files.
+        folder: folder in which they may write.
         secret: folders whose files they may not read: our solutions.
         banned: dotted names of modules that they may not import.
     """
@@ -70,13 +71,14 @@ class Guard:
         self.busy = False
 
     def line(self) -> int:
-        """Return the line of the student's files that is at work; 0 where none is."""
+        """Return the current line of the student's files; 0 if none is running."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename not in self.files:
             frame = frame.f_back
         return frame.f_lineno if frame is not None else 0
 
     def install(self) -> None:
+        """Install the audit hook and guarded versions of Python's import functions."""
         Guard.current = self
         sys.addaudithook(self.hook)
         sys.meta_path.insert(0, self)
@@ -100,16 +102,18 @@ class Guard:
         importlib.import_module = guarded_by_name
 
     def find_spec(self, name: str, *_: Any) -> None:
-        """Of a module that is not imported yet, whoever asks for it: finds nothing."""
+        """Find no module, but refuse a banned one that is not imported yet, whoever imports it."""
         frame = self.culprit("import")
         if frame is not None:
             self.no_solution(name, frame)
 
     def no_solution(self, name: str, frame: FrameType) -> None:
+        """Refuse the import of a banned module from a student's frame."""
         if any(name == b or name.startswith(f"{b}.") for b in self.banned):
             self.refuse(f"import {name}", frame.f_lineno)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Refuse an audit event that the student's code caused, unless it is allowed."""
         if self.busy or event not in WATCHED:
             return
         self.busy = True
@@ -123,8 +127,8 @@ class Guard:
     def culprit(self, event: str) -> FrameType | None:
         """Return the student's frame that caused an audit event, or None.
 
-        What an import does on its way (compiled files, libraries) is its own doing, and what our
-        communicator does is ours.
+        Side effects of an import (compiled files, libraries) and actions of our communicator are
+        not attributed to the student.
         """
         frame = above(2)  # after this class's own
         while frame is not None:
@@ -137,7 +141,7 @@ class Guard:
         return None
 
     def reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
-        """Why it is refused; None where it is allowed."""
+        """Return why an event is refused; None if it is allowed."""
         if event in REFUSED:
             return {"builtins.input": "input()", "socket.__new__": "socket"}.get(event, event)
         if event in CHANGES:
@@ -158,20 +162,23 @@ class Guard:
         return None
 
     def whole(self, path: Any) -> Path:
+        """Return the absolute path without symbolic links."""
         return Path(os.path.realpath(os.fsdecode(path)))
 
     def inside(self, path: Any) -> bool:
+        """Return whether a path lies in the student's folder, or is the null device."""
         whole = self.whole(path)
         return whole.is_relative_to(self.folder) or str(whole) == os.devnull
 
     def refuse(self, what: str, line: int) -> None:
+        """Record the first refused action, and raise `Forbidden`."""
         self.first = self.first or (what, line)
         raise Forbidden(what)
 
 
 def above(count: int) -> FrameType | None:
-    """The frame so many calls above the one that asks; None where there is none: a thread of a
-    library in C++ imports, too."""
+    """Return the frame ``count`` calls above the caller; None if there is none, as in a C++
+    library's thread."""
     try:
         return sys._getframe(count + 1)
     except ValueError:
@@ -179,11 +186,11 @@ def above(count: int) -> FrameType | None:
 
 
 def disable_ready_made(names: Sequence[str]) -> None:
-    """Let the classes and functions of these dotted names, where they are, refuse to work.
+    """Disable the classes and functions of these dotted names, where they exist.
 
-    Their code is replaced in place, so that it is gone for whoever holds them, by whatever name; so
-    is that of all other functions of an optimizer's own module, on which they stand. What is
-    compiled has no code: it is replaced under its name alone.
+    Their code is replaced in place, so that it is disabled under any name; so is that of all other
+    functions of an optimizer's own module, on which they depend. Compiled functions have no code
+    and are replaced under their name only.
     """
     for dotted in names:
         parent, _, name = dotted.rpartition(".")
@@ -210,7 +217,7 @@ def disable_ready_made(names: Sequence[str]) -> None:
 
 
 def disable_class(found: type, dotted: str) -> None:
-    """Replace the code of all methods of a class."""
+    """Disable all methods of a class."""
     for value in list(vars(found).values()):
         value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         value = value.fget if isinstance(value, property) else value
@@ -219,8 +226,8 @@ def disable_class(found: type, dotted: str) -> None:
 
 
 def disable_function(function: FunctionType, dotted: str) -> None:
-    """Replace the code of a function, or, of a wrapper, whose code has to have its cells, that of
-    the functions in them."""
+    """Replace the code of a function; for a wrapper, whose code must keep its closure, that of the
+    wrapped functions."""
     pending, seen = [function], set[int]()
     while pending:
         function = pending.pop()
@@ -237,14 +244,14 @@ def disable_function(function: FunctionType, dotted: str) -> None:
 
 
 def replace_code(function: FunctionType, dotted: str) -> None:
-    """Let a function refuse to work."""
+    """Replace the code of a function by one that refuses to work."""
     code = compile(f"def f(*a, **k): _refuse_ready_made({dotted!r})", DISABLED, "exec")
     function.__globals__["_refuse_ready_made"] = refuse_ready_made
     function.__code__ = next(c for c in code.co_consts if isinstance(c, CodeType))
 
 
 def make_refusal(dotted: str) -> Any:
-    """Return a function that refuses to do what ``dotted`` does."""
+    """Return a function that raises an error naming ``dotted``."""
 
     def stop(*arguments: Any, **options: Any) -> None:
         refuse_ready_made(dotted)
@@ -253,7 +260,7 @@ def make_refusal(dotted: str) -> Any:
 
 
 def refuse_ready_made(dotted: str) -> None:
-    """Refuse what an exercise asks the student to write."""
+    """Raise the error for a ready-made solution to what the student must write."""
     if Guard.current is None:
         raise Forbidden(dotted)
     Guard.current.refuse(dotted, Guard.current.line())

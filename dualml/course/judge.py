@@ -1,4 +1,5 @@
-"""What a student's answers are worth: beside the rule, and beside rules with typical mistakes."""
+"""Judgement of a student's answers: compare them with the rule, and with rules that have typical
+mistakes."""
 
 from __future__ import annotations
 
@@ -20,23 +21,24 @@ from dualml.course.exercise import (
 )
 
 Status = Literal["met", "not met", "unwritten", "not judged"]
-#: What becomes of an answer whose arrays are none that a driver sends: a student's process did.
+#: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
+#: them.
 UNREADABLE = (KeyError, ValueError, TypeError, IndexError, OverflowError, MemoryError)
 LONGEST = 200  # characters
-#: Mistakes that are looked for together.
+#: Largest number of mistakes that are combined.
 MOST = 2
-#: Of an answer that a mistake explains: so many times the tolerance of the right one.
+#: Factor by which the tolerance is larger for an answer that a mistake explains.
 WIDER = 4.0
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of one requirement.
+    """Judgement of one requirement.
 
     Attributes:
-        mistakes: names of the typical ones that give the student's numbers.
-        flags: the same, each in the form that was found.
-        difference, call: the first number that is off, and what had been asked.
+        mistakes: names of the typical mistakes that reproduce the student's numbers.
+        flags: the mistakes in the exact form that was found.
+        difference, call: the first number that differs, and the call that produced it.
     """
 
     requirement: Requirement
@@ -54,8 +56,8 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
     """Judge the answers to the calls of a requirement.
 
     Args:
-        likely: mistakes that were found before, in what else the same class does.
-        other: mistakes that can show in other requirements of the same class.
+        likely: mistakes found in earlier requirements of the same class.
+        other: mistakes that other requirements of the same class can reveal.
     """
     for call, answer in zip(calls, answers, strict=True):
         if answer.trouble is not None:
@@ -87,7 +89,7 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
 
 
 def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:
-    """Whether every array is there and within these distances."""
+    """Return whether every array is present and within these distances."""
     return first_difference(arrays, expected, most) is None
 
 
@@ -98,7 +100,8 @@ def named(
     likely: Flags,
     other: Sequence[str],
 ) -> Flags:
-    """The fewest typical mistakes that give the student's numbers in all calls."""
+    """Find the smallest set of typical mistakes that reproduces the student's numbers in all
+    calls."""
     for flags in candidates(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
             return flags
@@ -106,8 +109,8 @@ def named(
 
 
 def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:
-    """Sets of mistakes, the fewest first; of one size, those that are known already and those that
-    belong here before the others."""
+    """Yield sets of mistakes, small ones first; of equal size, known ones and this requirement's
+    own come first."""
     own = requirement.flags
     yield from (frozenset({flag}) for flag in sorted(likely))
     yield from (frozenset({flag}) for flag in own)
@@ -121,6 +124,7 @@ def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) ->
 
 
 def explains(requirement: Requirement, call: Call, answer: Answer, flags: Flags) -> bool:
+    """Return whether a rule with these mistakes reproduces an answer within the tolerance."""
     try:
         if requirement.rules_out(call, answer, flags):
             return False

@@ -17,10 +17,10 @@ LABS = tuple(name for name in ORDER if name in THERE)
 
 @cache
 def lab(name: str) -> Lab:
-    """The exercises of a lab.
+    """Load the exercises of a lab.
 
     Raises:
-        UserError: there are none of that name.
+        UserError: there is no lab of that name.
     """
     if name not in LABS:
         raise UserError(f"no exercises of {name!r}{nearest(name, LABS)}")
@@ -29,10 +29,10 @@ def lab(name: str) -> Lab:
 
 
 def file(name: str) -> tuple[Lab, File]:
-    """The exercise with this file, ``optim_torch.py`` or ``optim_torch``.
+    """Find the lab and the exercise of a file, ``optim_torch.py`` or ``optim_torch``.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such exercise.
     """
     known = {f.task: (lab(one), f) for one in LABS for f in lab(one).files}
     task = name.removesuffix(".py")

@@ -1,7 +1,8 @@
-"""Skeletons, made of our own solutions by the regions marked in them, so that they cannot drift.
+"""Skeletons for students, generated from our solutions by marked regions, so that they cannot
+drift.
 
-``# solution: begin`` and ``# solution: end`` enclose what a student writes. Without it the function
-raises `NotImplementedError`; ``# solution: begin pass`` leaves a function that does nothing there.
+``# solution: begin`` and ``# solution: end`` enclose the code that a student writes. A skeleton
+raises `NotImplementedError` instead; after ``# solution: begin pass`` it does nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 BEGIN = re.compile(r"( *)# solution: begin( pass)?")
 END = re.compile(r" *# solution: end")
-#: What encloses the student's part in a skeleton.
+#: Lines that enclose the student's part in a skeleton.
 YOURS = ("# your code: begin", "# your code: end")
 UNWRITTEN = "raise NotImplementedError"
 
 
 def regions(source: str) -> Iterator[tuple[int, int]]:
-    """Numbers (from 0) of the lines that open and close each region.
+    """Yield the line numbers (from 0) that open and close each region.
 
     Raises:
-        ValueError: a mark without its other half.
+        ValueError: a mark has no counterpart.
     """
     opened = None
     for number, line in enumerate(source.splitlines()):
@@ -38,7 +39,7 @@ def regions(source: str) -> Iterator[tuple[int, int]]:
 
 
 def skeleton(source: str, texts: Mapping[str, str] | None = None) -> str:
-    """The file without its solutions.
+    """Make the skeleton of a file, without its solutions.
 
     Args:
         texts: line → translated line (both without indentation) of docstrings and comments.
@@ -56,18 +57,19 @@ def skeleton(source: str, texts: Mapping[str, str] | None = None) -> str:
 
 
 def translated(line: str, texts: Mapping[str, str]) -> str:
+    """Translate a line, keeping its indentation, if it has a translation."""
     text = line.strip()
     return line.replace(text, texts[text]) if text in texts else line
 
 
 def bodies(source: str) -> list[str]:
-    """The solution of each region, with its indentation."""
+    """Return the solution of each region, with its indentation."""
     lines = source.splitlines()
     return ["\n".join(lines[first + 1 : last]) for first, last in regions(source)]
 
 
 def joined(text: str, parts: Sequence[str]) -> str:
-    """A skeleton with these bodies in its regions."""
+    """Fill the regions of a skeleton with these solutions."""
     pieces = re.split(rf"(?m)^( *){YOURS[0]}\n(.*)\n *{YOURS[1]}$", text)
     out = pieces[0]
     for part, indent, kind, rest in zip(

@@ -1,5 +1,5 @@
-"""Stands between the ranks of a student during one call: hands them their inputs, answers their
-collectives, and knows at once when nothing can come any more."""
+"""The mediator between a student's ranks during one call: it passes on their inputs, answers their
+collectives, and detects deadlocks at once."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from dualml.course.member import Member
 from dualml.course.tally import Tally
 from dualml.messages import Header, number_of, seconds_of, text_of
 
-#: After the first rank that fails, the others may say what became of them for so long.
+#: Seconds that the other ranks have to report after the first rank has failed.
 PEERS_S = 1.5
-#: A rank takes what it is sent at least after so long.
+#: Time limit in seconds for a rank to receive a message.
 TAKE_S = 5.0
 READ = 1 << 18
-#: Of an answer of all ranks together: bytes, arrays, and characters of a name.
+#: Limits of an answer of all ranks together: bytes, arrays, and characters of a name.
 LARGEST_ANSWER, LONGEST_KEY = 32 << 20, 150
-#: Collectives and exchanges of one call, far more than an exercise needs.
+#: Largest number of collectives and exchanges of one call, far more than an exercise needs.
 MOST_ASKS = 20_000
 
 
 class NotConfined(Exception):
-    """A rank could not be put behind the walls: the machine's fault."""
+    """Error: a rank could not be isolated; the machine is at fault."""
 
 
 class Mediator:
-    """The ranks of one group.
+    """Mediator of one group of ranks.
 
     Args:
-        doors: a socket to each rank.
-        ended: (rank) → how its process has ended, once its socket is closed.
+        doors: one socket per rank.
+        ended: function that describes how a rank's process ended, once its socket is closed.
     """
 
     def __init__(self, doors: Sequence[socket.socket], ended: Callable[[int], str]) -> None:
@@ -63,14 +63,15 @@ class Mediator:
         seconds: float,
         owner: socket.socket | None = None,
     ) -> list[Member]:
-        """Make a call on all ranks and return them once it is over.
+        """Make a call on all ranks, and return them when it has ended.
 
         Args:
-            number: of the call; −1 while the ranks load the student's file.
-            header: of the message that asks for it; empty: nothing is sent.
-            arrays: of each rank.
-            seconds: that it may take; a rank that is later is in trouble.
-            owner: where this socket is closed, nobody waits any more (`InterruptedError`).
+            number: number of the call; −1 while the ranks load the student's file.
+            header: header of the request; empty: send nothing.
+            arrays: input arrays of each rank.
+            seconds: time limit; a rank that exceeds it gets a timeout.
+            owner: socket of the judge; once it is closed the call is abandoned
+                (`InterruptedError`).
         """
         options: dict[str, Any] = dict(header.get("options", {}))
         self.tally = Tally(str(header.get("kind", "")), options)
@@ -96,7 +97,7 @@ class Mediator:
         return self.members
 
     def end_call(self, seconds: float, failed: bool) -> None:
-        """End a call that some ranks do not end."""
+        """End a call that some ranks have not finished."""
         for member in self.members:
             if member.is_done:
                 continue
@@ -108,7 +109,7 @@ class Mediator:
                 member.trouble = Trouble("timeout", f"{seconds:g} s")
 
     def poll(self, seconds: float, owner: socket.socket | None) -> None:
-        """Take in what the ranks say for at most so long, and do what is due."""
+        """Handle messages of the ranks for at most ``seconds``, and run scheduled actions."""
         now = time.monotonic()
         if self.scheduled:
             seconds = min(seconds, max(0.0, self.scheduled[0][0] - now))
@@ -139,7 +140,7 @@ class Mediator:
         heapq.heappush(self.scheduled, (due, next(self.order), action))
 
     def drop_member(self, member: Member, why: str) -> None:
-        """Give up a rank that has ended or cannot be understood."""
+        """Give up a rank that has ended or sends invalid messages."""
         if member.is_gone:
             return
         member.is_gone, member.ask = True, None
@@ -149,7 +150,7 @@ class Mediator:
             member.trouble = Trouble("died", why)
 
     def handle_message(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """Take in one message of a rank; a rank that sends what is none is given up."""
+        """Handle one message of a rank; give up a rank whose message is invalid."""
         try:
             if member.is_gone or number_of(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
@@ -179,7 +180,7 @@ class Mediator:
             self.drop_member(member, f"sent what is no message: {plain_text(error)}")
 
     def check_answer(self, arrays: Arrays) -> None:
-        """Refuse an answer that the judge could not be sent together with those of the others."""
+        """Refuse an answer that is too large to be sent to the judge with those of the others."""
         size = len(self.members)
         if len(arrays) > MOST_ARRAYS // size:
             raise ValueError(f"{len(arrays):,} arrays; at most {MOST_ARRAYS // size:,} are read")
@@ -190,7 +191,7 @@ class Mediator:
             raise ValueError(f"{total:,} bytes; at most {LARGEST_ANSWER // size:,} are read")
 
     def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """Take in a collective or an exchange that a rank asks for."""
+        """Handle a rank's request for a collective or an exchange."""
         member.asks += 1
         if member.ask is not None or member.asks > MOST_ASKS:
             raise ValueError("more questions than answers")
@@ -207,7 +208,7 @@ class Mediator:
             member.ask = ask
 
     def advance(self) -> None:
-        """Answer what can be answered, and refuse what never can."""
+        """Answer requests that can be answered, and refuse those that never can be."""
         while self.answer_exchanges() or self.answer_collective():
             pass
         if self.scheduled or any(m.ask is None and not m.is_done for m in self.members):
@@ -227,7 +228,7 @@ class Mediator:
             self.refuse(member, "CommunicationError", text)
 
     def describe_wait(self, member: Member) -> str:
-        """Return what a rank waits for, in the words of an error."""
+        """Return what a rank waits for, for an error message."""
         assert member.ask is not None
         if member.ask.name != EXCHANGE:
             return member.ask.signature
@@ -235,7 +236,7 @@ class Mediator:
         return f"exchange to {sends} from {receives}"
 
     def describe_missing(self, member: Member, missing: Sequence[int]) -> str:
-        """Return whom a rank waits for, in the words of an error."""
+        """Return for which ranks a rank waits, for an error message."""
         ask = member.ask
         assert ask is not None
         peers = sorted({*ask.sends, *ask.receive}) if ask.name == EXCHANGE else missing
@@ -243,7 +244,8 @@ class Mediator:
         return f"rank{'s' * (len(peers) != 1)} {ranks} of {len(self.members)}"
 
     def answer_collective(self) -> bool:
-        """Answer a collective that all ranks have asked for alike."""
+        """Answer a collective that all ranks have requested consistently; return whether there was
+        one."""
         asks = [m.ask for m in self.members if m.ask is not None and m.ask.name != EXCHANGE]
         if len(asks) < len(self.members) or len({ask.signature for ask in asks}) > 1:
             return False
@@ -260,6 +262,7 @@ class Mediator:
             return True
 
         def reply() -> None:
+            """Send the results to all ranks that are still running."""
             for member, arrays in zip(self.members, results, strict=True):
                 if not member.is_done:
                     self.send(member, {"reply": member.number}, arrays)
@@ -272,7 +275,8 @@ class Mediator:
         return True
 
     def answer_exchanges(self) -> bool:
-        """Answer the exchanges whose messages have all found the other end."""
+        """Answer the exchanges whose messages all have a counterpart; return whether there were
+        any."""
         ready = {m.rank: m.ask for m in self.members if m.ask and m.ask.name == EXCHANGE}
         while True:  # who waits for somebody that is not ready is not ready either
             blocked = [
@@ -307,7 +311,7 @@ class Mediator:
         self.send(member, header, {})
 
     def send(self, member: Member, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Send to a rank, which may have ended or take nothing any more."""
+        """Send to a rank, which may have ended or stopped reading."""
         if member.is_gone:
             return
         try:
@@ -324,7 +328,7 @@ class Mediator:
 
 
 def is_open(door: socket.socket) -> bool:
-    """Return whether the other end of a socket is still there; what it has sent is not taken."""
+    """Return whether the other end of a socket is open, without consuming data."""
     if not select.select([door], [], [], 0)[0]:
         return True
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""``dualml report`` in a workspace: the student's own ``report.md`` as a page, with results."""
+"""``dualml report`` in a workspace: the student's ``report.md`` as a page, with results."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ REPORT, PAGE = "report.md", "report.html"
 
 
 def parts(text: str) -> tuple[str, str, list[tuple[str, str, str]]]:
-    """The title, what stands under it, and of each part its number, heading and text.
+    """Split a report into its title, the text below it, and number, heading and text of each part.
 
     Raises:
-        UserError: the headings of the parts that results go into are gone.
+        UserError: the headings of the parts that receive results are missing.
     """
     pieces = HEADING.split(text)
     found = list(zip(pieces[2::3], pieces[1::3], pieces[3::3], strict=True))
@@ -68,13 +68,13 @@ def write(
     words: Words,
     begin: Callable[[str], None] = lambda said: None,
 ) -> Path:
-    """Make the page.
+    """Make the page, and return its path.
 
     Args:
-        begin: told what is done now.
+        begin: function called with a description of each step.
 
     Raises:
-        UserError: there is no report.md, or it lacks a part.
+        UserError: there is no report.md, or a part is missing.
     """
     source = workspace.path / REPORT
     try:
@@ -99,12 +99,15 @@ def write(
 
 
 def ready(checked: Sequence[Checked]) -> list[File]:
-    """The files of which something is written and can be run."""
+    """Return the files in which something is written and that can be run."""
     return [c.file for c in checked if any(j.status != "not judged" for j in c.judgements)]
 
 
 def runner(workspace: Workspace, words: Words, begin: Callable[[str], None]) -> Run:
+    """Make a function that runs calls on a student's file, for studies."""
+
     def run(file: File, calls: Sequence[Call]) -> list[Answer]:
+        """Run calls on a student's file and return the answers."""
         begin(words("course.studying", file=file.name))
         # A student's own code on the student's own machine: it may measure the real network.
         real = any(call.options.get("unchecked") for call in calls)
@@ -115,14 +118,14 @@ def runner(workspace: Workspace, words: Words, begin: Callable[[str], None]) -> 
 
 
 def listings(checked: Sequence[Checked]) -> list[Block]:
-    """The student's code."""
+    """Return the student's code as blocks."""
     return [
         Fold(c.path.name, [Code(legible(c.path), c.path.name)]) for c in checked if c.path.is_file()
     ]
 
 
 def verdicts(checked: Sequence[Checked], words: Words) -> Table:
-    """A row for each requirement, a column for each file."""
+    """Make a table with a row per requirement and a column per file."""
     titles: dict[str, str] = {}
     status: dict[tuple[str, str], str] = {}
     for one in checked:
@@ -147,7 +150,7 @@ def verdicts(checked: Sequence[Checked], words: Words) -> Table:
 
 
 def analysis(made: Study, words: Words) -> list[Block]:
-    """The questions; the answers are the student's."""
+    """Return the questions as blocks; the student writes the answers."""
     if not made.questions:
         return []
     items = [Item(question) for question in made.questions]

@@ -1,4 +1,4 @@
-"""Runs a student's file behind walls, call by call, and says what came of each call."""
+"""Execution of a student's file in isolation, call by call."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from dualml.course.source import decoded, legible
 from dualml.launch.child import SECONDARY
 from dualml.messages import Header
 
-#: Seconds that one call may take.
+#: Time limit of one call in seconds.
 CALL_S = 10.0
 #: Seconds between two messages of the warden: loading the file on a busy machine, or a call.
 SILENT_S = 90.0
-#: Seconds that all calls of a file may take, and for each of them: what is slow in every call is
-#: ended, too.
+#: Time limit of all calls of a file: a constant, and seconds per call, so that code which is slow
+#: in every call ends, too.
 BUDGET_S, BUDGET_CALL_S = 90.0, 1.5
-#: A process that a call has ended is started again for the others, so many times.
+#: How often a process is started again after a call has ended it.
 AGAIN = 8
-#: Of the programs that lie beside a student's file and go with it: bytes of one, of all, how many,
-#: and characters of a path.
+#: Limits of the programs beside a student's file: bytes of one, bytes of all, number, and
+#: characters of a path.
 SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
-#: Kinds of calls whose ranks reach one another by the framework's own means.
+#: Kinds of calls whose ranks communicate by the framework's own means.
 NETWORKED = frozenset({"remote", "group"})
 
 
 @dataclass
 class Sandbox:
-    """Where one file of a student's is run.
+    """Execution environment of one file of a student.
 
     Attributes:
-        exercise: which file it is.
-        source: the student's file; others beside it that end in ``.py`` go with it.
-        seconds: of one call.
-        over: whether nobody waits for an answer any more.
-        isolation: what is around it.
-        real: ranks get the framework's own communicator, for measurements; without walls.
+        exercise: the exercise.
+        source: the student's file; other ``.py`` files in its folder are also available.
+        seconds: time limit of one call.
+        is_cancelled: function that returns whether nobody waits for an answer any more.
+        isolation: isolation of the student's code.
+        uses_framework_comm: whether ranks get the framework's own communicator, for measurements,
+            without isolation.
     """
 
     exercise: File
@@ -62,10 +63,10 @@ class Sandbox:
     def answers(
         self, calls: Sequence[Call], done: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Return what comes of each call; ``done`` is called after each of them.
+        """Run the calls and return their answers; ``done`` is called after each of them.
 
         Raises:
-            NotJudged: the machine is at fault.
+            MachineFault: the machine is at fault.
         """
         out: dict[int, Answer] = {}
         deadline = time.monotonic() + BUDGET_S + BUDGET_CALL_S * len(calls)
@@ -87,7 +88,7 @@ class Sandbox:
                     if is_timeout(a) or is_wait_timeout(a)
                 }
                 left = [n for n in left if n not in out]
-            # Whatever ended so many calls of a function would have ended the others of it, too.
+            # After this many failed calls of a function its other calls would fail, too.
             ended = {calls[n].target: a for n, a in out.items() if a.trouble is not None}
             slow = time.monotonic() > deadline
             none = Answer(trouble=Trouble("timeout" if slow else "died"))
@@ -102,7 +103,7 @@ class Sandbox:
         done: Callable[[], None],
         deadline: float,
     ) -> dict[int, Answer]:
-        """Return what comes of the calls until one of them ends the processes."""
+        """Run calls until one of them ends the processes, and return their answers by index."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
             group.send(self.job(calls, ranks), self.files)
@@ -125,7 +126,7 @@ class Sandbox:
         return found
 
     def job(self, calls: Sequence[Call], ranks: int) -> dict[str, Any]:
-        """Return what a rank has to know of all calls."""
+        """Return the job of a rank: the facts that all calls share."""
         return {
             "backend": self.exercise.backend or "numpy",
             "drive": drive_of(self.exercise.backend),
@@ -140,7 +141,7 @@ class Sandbox:
 
     @cached_property
     def files(self) -> dict[str, Any]:
-        """The student's programs as UTF-8, by their place beside the file that is judged."""
+        """The student's programs as UTF-8, by their path relative to the judged file."""
         home, total = self.source.parent, 0
         kept: dict[str, Any] = {}
         for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:
@@ -153,7 +154,7 @@ class Sandbox:
         return kept
 
     def read_answer(self, header: Header, arrays: Mapping[str, Any], ranks: int) -> Answer:
-        """Return what the warden says came of a call."""
+        """Parse the warden's answer to a call."""
         troubles = [
             Trouble(str(kind), str(message), "", int(line), "", int(rank))
             for rank, kind, message, line in header["troubles"]
@@ -164,7 +165,7 @@ class Sandbox:
         return Answer(whole, seconds=float(header["seconds"]))
 
     def with_source_line(self, trouble: Trouble) -> Trouble:
-        """With the text of its line."""
+        """Add the text of the line to an error."""
         lines: list[str] = []
         with contextlib.suppress(OSError):  # an editor may be writing it anew
             lines = legible(self.source).splitlines()
@@ -173,7 +174,7 @@ class Sandbox:
 
 
 def programs_beside(home: Path) -> list[tuple[Path, int]]:
-    """Return the programs in a workspace and their sizes, those that lie least deep first."""
+    """Return the programs in a workspace and their sizes, the least nested ones first."""
     found: list[tuple[Path, int]] = []
     with contextlib.suppress(Refused, OSError):  # as many as a submission may have
         for inside, size in walk(home):
@@ -183,22 +184,23 @@ def programs_beside(home: Path) -> list[tuple[Path, int]]:
 
 
 def group_key(call: Call) -> tuple[int, bool]:
-    """Return how many ranks a call needs, and whether they need a network."""
+    """Return the number of ranks that a call needs, and whether they need a network."""
     return call.ranks, call.kind in NETWORKED
 
 
 def message_of(call: Call) -> tuple[Header, Arrays]:
-    """Return a call as the warden is told of it."""
+    """Return a call as a message to the warden."""
     header = {"kind": call.kind, "target": call.target, "options": dict(call.options)}
     return header, join_ranks(call.arrays)
 
 
 def is_timeout(answer: Answer) -> bool:
+    """Return whether a call ended by its time limit."""
     return answer.trouble is not None and answer.trouble.kind == "timeout"
 
 
 def is_wait_timeout(answer: Answer) -> bool:
-    """Whether a rank waited for another one until its time was over."""
+    """Return whether a rank waited for another one until the time limit."""
     trouble = answer.trouble
     return (
         trouble is not None and trouble.kind == SECONDARY and "for another rank" in trouble.message
@@ -206,8 +208,8 @@ def is_wait_timeout(answer: Answer) -> bool:
 
 
 def steps_from_cause(trouble: Trouble) -> int:
-    """How far a rank's error is from what is wrong: an error of its own, the end of its process,
-    one that it waited into."""
+    """Return how directly a rank's error shows the cause: an error of its own, the end of its
+    process, or an error caused by waiting, in this order."""
     if trouble.kind == "died":
         return 1
     return 2 if trouble.kind == SECONDARY else 0

@@ -1,4 +1,4 @@
-"""What a student reads of a check: lines for the terminal, a table for scripts."""
+"""Presentation of a check to a student: lines for the terminal, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dualml.errors import plain as visible
 from dualml.launch.child import SECONDARY
 from dualml.words import Words
 
-#: What is said of a mistake, the deeper the hints the more of it.
+#: Parts of the explanation of a mistake; more hints show more of them.
 DEPTHS = ("symptom", "place", "principle", "cause")
 MARKS = {"met": ("✓", "green"), "not met": ("✗", "red"), "unwritten": ("·", "yellow"),
          "not judged": ("·", "bright_black")}  # fmt: skip
-#: Lines of what a student's code printed that are shown.
+#: Number of output lines of a student's code that are shown.
 PRINTED = 5
 
 
 def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> Iterator[str]:
-    """The lines about one file; ``brief``: one line for all that is met."""
+    """Yield the lines about one file; ``brief``: one line for all met requirements."""
     met = sum(j.status == "met" for j in checked.judgements)
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
     yield typer.style(head, bold=True)
@@ -55,7 +55,7 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
 
 
 def error(judgement: Judgement) -> str:
-    """What tells one error from another."""
+    """Return a key that identifies an error."""
     trouble = judgement.trouble
     if trouble is None:
         return ""
@@ -66,11 +66,10 @@ def error(judgement: Judgement) -> str:
 def details(
     judgement: Judgement, hints: int, words: Words, told: Mapping[str, str]
 ) -> Iterator[str]:
-    """What is wrong, where, and what a student is told of it.
+    """Yield the difference or error, where it is, and hints about it.
 
     Args:
-        told: mistake or error → the requirement where it was explained; it is not explained
-            again.
+        told: mistake or error → the requirement at which it was already explained.
     """
     new = [mistake for mistake in judgement.mistakes if mistake not in told]
     old = list(dict.fromkeys(told[m] for m in judgement.mistakes if m in told))
@@ -94,7 +93,7 @@ def details(
 
 
 def mistake_lines(mistakes: Sequence[str], hints: int, words: Words) -> Iterator[str]:
-    """Each typical mistake, as deep as the hints go."""
+    """Yield each typical mistake with as many hints as are allowed."""
     if not mistakes:
         yield words("course.unknown")
     for mistake in mistakes:
@@ -104,7 +103,7 @@ def mistake_lines(mistakes: Sequence[str], hints: int, words: Words) -> Iterator
 
 
 def asked(call: Call, words: Words) -> str:
-    """``SGD(lr = 0.07, momentum = 0.8), 2 ranks``."""
+    """Format a call, as ``SGD(lr = 0.07, momentum = 0.8), 2 ranks``."""
     hyper = call.options.get("hyper", call.options)
     given = ", ".join(f"{k} = {short(v)}" for k, v in hyper.items() if plain(v))
     ranks = f", {words.count('rank', call.ranks)}" if call.ranks > 1 else ""
@@ -113,13 +112,14 @@ def asked(call: Call, words: Words) -> str:
 
 
 def plain(value: Any) -> bool:
-    """Whether it can be shown in a line."""
+    """Return whether a value fits in a line."""
     if isinstance(value, list | tuple):
         return len(value) <= 8 and all(isinstance(v, int | float) for v in value)
     return isinstance(value, int | float | bool | str)
 
 
 def short(value: Any) -> str:
+    """Format a value in a few characters."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float | int):
@@ -130,11 +130,12 @@ def short(value: Any) -> str:
 
 
 def ranks(judgement: Judgement) -> int:
+    """Return the number of ranks of a judged call."""
     return 1 if judgement.call is None else judgement.call.ranks
 
 
 def numbers_text(difference: Difference, ranks: int, words: Words) -> str:
-    """Where it is off, and by how much."""
+    """Return where a number is off, and by how much."""
     where = place(difference.key, difference.index, words)
     where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
     return words(
@@ -144,7 +145,7 @@ def numbers_text(difference: Difference, ranks: int, words: Words) -> str:
 
 
 def numbers(judgement: Judgement, difference: Difference, words: Words) -> Iterator[str]:
-    """The number that is off, and what it is made of."""
+    """Yield the number that is off, and those from which it is computed."""
     yield numbers_text(difference, ranks(judgement), words)
     hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
     made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
@@ -154,11 +155,12 @@ def numbers(judgement: Judgement, difference: Difference, words: Words) -> Itera
 
 
 def number(value: Any, words: Words) -> str:
+    """Format a number, or the message that there is no gradient."""
     return words("course.no_gradient") if value is None else short(value)
 
 
 def place(key: str, index: Sequence[int] | None, words: Words) -> str:
-    """``3/weight`` → ``weight[0, 1] after update 3``."""
+    """Format a position: ``3/weight`` → ``weight[0, 1] after update 3``."""
     at = str(list(index)) if index else ""
     step, slash, name = key.partition("/")
     if slash and step.isdigit():
@@ -169,7 +171,7 @@ def place(key: str, index: Sequence[int] | None, words: Words) -> str:
 
 
 def trouble_text(trouble: Trouble, target: str, ranks: int, words: Words) -> str:
-    """An error in a student's code, the line that it comes from and, of several ranks, whose."""
+    """Describe an error in a student's code: its line and, for several ranks, the rank."""
     known = f"course.trouble.{trouble.kind}"
     text = words.filled(known, "", message=trouble.message, target=target)
     text = text or f"{trouble.kind}: {trouble.message}"
@@ -181,6 +183,7 @@ def trouble_text(trouble: Trouble, target: str, ranks: int, words: Words) -> str
 
 
 def problem_text(problem: Problem, words: Words) -> str:
+    """Describe a problem found without running the file."""
     text = words(f"course.problem.{problem.kind}", what=problem.what, target=problem.target)
     if problem.line:
         text += words("course.line", line=problem.line, text=problem.text, file="")
@@ -188,7 +191,7 @@ def problem_text(problem: Problem, words: Words) -> str:
 
 
 def described(checked: Checked, hints: int, words: Words) -> dict[str, Any]:
-    """A file as JSON."""
+    """Return the result of a check as JSON values."""
     return {
         "file": checked.path.name,
         "task": checked.file.task,
@@ -203,6 +206,7 @@ def described(checked: Checked, hints: int, words: Words) -> dict[str, Any]:
 
 
 def requirement(judgement: Judgement, hints: int, words: Words) -> dict[str, Any]:
+    """Return a judgement as JSON values."""
     name, trouble, difference = (
         judgement.requirement.name,
         judgement.trouble,
@@ -224,12 +228,14 @@ def requirement(judgement: Judgement, hints: int, words: Words) -> dict[str, Any
 
 
 def mistake(name: str, hints: int, words: Words) -> Mapping[str, str]:
+    """Return a mistake with the allowed hints as JSON values."""
     shown = {d: words.either(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
-    # The name itself says the cause.
+    # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown
 
 
 def difference_of(difference: Difference) -> dict[str, Any]:
+    """Return a difference as JSON values."""
     return {
         "rank": difference.rank,
         "key": difference.key,

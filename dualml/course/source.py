@@ -1,4 +1,4 @@
-"""What is seen in a student's file without running it."""
+"""Static analysis of a student's file: problems found without running it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
 from dualml.files import open_to_read
 
-#: Bytes of a student's file.
+#: Largest number of bytes of a student's file.
 MOST = 200_000
 FRAMEWORKS = {"torch": "torch", "mindspore": "mindspore"}
-#: Places that are told of where a file has something forbidden: of each kind so many.
+#: Largest number of reported problems of each kind.
 TOLD = 10
-#: Parts of a dotted name beyond which it is none that is looked for.
+#: Parts of a dotted name beyond which it is none of the forbidden names.
 PARTS = 12
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a file.
+    """A problem in a file.
 
     Attributes:
         kind: ``absent``, ``twice``, ``empty``, ``long``, ``text`` (cannot be read as text),
             ``syntax``, ``missing``, ``signature``, ``framework``, ``not_installed``, ``banned``,
             ``ready_made``, ``communication``, ``roundabout``.
-        what: names and numbers of it.
-        line: from 1; 0 where there is none. ``text`` is that line.
-        target: the class or function that it is about.
+        what: names and numbers of the problem.
+        line: line number from 1; 0 if there is none. ``text`` is that line.
+        target: class or function that it concerns.
     """
 
     kind: str
@@ -51,12 +51,12 @@ class Problem:
 
     @property
     def grave(self) -> bool:
-        """Whether the requirements cannot be met with it."""
+        """Whether no requirement can count as met with this problem."""
         return self.kind != "roundabout"
 
 
 def examine(path: Path, file: File) -> list[Problem]:
-    """Return everything that is wrong with a file to the eye.
+    """Return all problems of a file that are visible without running it.
 
     Raises:
         OSError: the machine is at fault (`kind_of_fault`), not the file.
@@ -90,20 +90,21 @@ def examine(path: Path, file: File) -> list[Problem]:
 
 
 def decoded(path: Path) -> str:
-    """Return the program in a file as it is run and shown: UTF-8 text, see `decode_program`.
+    """Read the program in a file as it is run and shown: UTF-8 text, see `decode_program`.
 
     Raises:
-        OSError: it is no regular file, or cannot be read.
+        OSError: the path is no regular file, or cannot be read.
         SyntaxError, ValueError: its text cannot be decoded.
     """
     return decode_program(content_of(path))
 
 
 def legible(path: Path) -> str:
-    """Return a file as people can read it, whatever is wrong with it; of a long one its beginning.
+    """Read a file in a form that people can read, whatever is wrong with it; of a long file only
+    the beginning.
 
     Raises:
-        OSError: it is no regular file, or cannot be read.
+        OSError: the path is no regular file, or cannot be read.
     """
     content = content_of(path)
     try:
@@ -113,7 +114,7 @@ def legible(path: Path) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Read a regular file, of a longer one than `MOST` no more than shows that it is."""
+    """Read a regular file, up to the few bytes more than `MOST` that show that it is too long."""
     with open_to_read(path, links=False) as stream:
         return stream.read(MOST + 1)
 
@@ -128,12 +129,13 @@ def few(problems: Iterator[Problem]) -> Iterator[Problem]:
 
 
 def line_of(text: str, line: int) -> str:
+    """Return a line of a text, at most 200 characters; empty if it does not exist."""
     lines = text.split("\n")
     return lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
-    """Dotted name, the name that it has in the file, line."""
+    """Yield dotted name, name in the file, and line of each import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -146,7 +148,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
 
 
 def foreign(tree: ast.AST, file: File) -> Iterator[Problem]:
-    """The other framework in this one's file; any in one that needs none."""
+    """Yield imports of the other framework; of any framework in a file that needs none."""
     for name, _, line in imports(tree):
         top = name.partition(".")[0]
         if top in FRAMEWORKS and FRAMEWORKS[top] != file.backend:
@@ -155,7 +157,7 @@ def foreign(tree: ast.AST, file: File) -> Iterator[Problem]:
 
 
 def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
-    """Ready-made solutions and ways around."""
+    """Yield uses of ready-made solutions, and ways around the restrictions."""
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
     group = frozenset(() if file.starts_groups else COMMUNICATION.get(file.backend, ()))
@@ -184,7 +186,7 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
 
 
 def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
-    """``nn.Adam`` → ``mindspore.nn.Adam``."""
+    """Resolve an expression to a dotted name: ``nn.Adam`` → ``mindspore.nn.Adam``."""
     names: list[str] = []
     while isinstance(node, ast.Attribute) and len(names) < PARTS:
         names.append(node.attr)
@@ -197,7 +199,7 @@ Shape = dict[str, tuple[list[str], int]]
 
 
 def shapes(tree: ast.Module) -> Shape:
-    """``GD.step`` → names of its parameters, and its line; of classes and functions of the file."""
+    """Return class or function, as ``GD.step`` → names of its parameters, and its line."""
     found: Shape = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -215,6 +217,7 @@ def shapes(tree: ast.Module) -> Shape:
 
 
 def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of a function's parameters."""
     given = node.args
     names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return [*names, *(f"*{a.arg}" for a in (given.vararg, given.kwarg) if a)]
@@ -222,12 +225,13 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 @cache
 def ours(solution: str) -> Shape:
+    """Return the signatures in our solution."""
     package, _, name = solution.partition(":")
     return shapes(ast.parse((files(package) / name).read_text("utf-8")))
 
 
 def signatures(tree: ast.Module, file: File) -> Iterator[Problem]:
-    """Classes and functions that are missing, and parameters that have other names."""
+    """Yield missing classes and functions, and parameters with other names than in our solution."""
     theirs, wanted = shapes(tree), ours(file.solution)
     known = {name for _, name, _ in imports(tree)}
     for target in file.targets:

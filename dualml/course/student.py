@@ -1,6 +1,7 @@
-"""What runs in the process of a rank: a student's file, call by call, behind the walls.
+"""The process of one rank: it runs a student's file, call by call, in isolation.
 
-Inputs come from the mediator, results go back to it. What is expected is nowhere in this process.
+Inputs come from the mediator, and results go back to it. The expected results are not in this
+process.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from dualml.course.frames import plain_text, receive, send
 from dualml.course.guards import Forbidden, Guard
 from dualml.launch.child import SECONDARY
 
-#: A call with several ranks may take so many seconds.
+#: Time limit in seconds of a call with several ranks.
 RANKS_S = 6.0
-#: Seconds without a call after which nobody is there any more.
+#: Seconds without a call after which the judge is assumed to have ended.
 IDLE_S = 3600.0
 #: Flags of the statements ``from __future__ import …``.
 FUTURE = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 
 
 class TimeUp(BaseException):
-    """No `Exception`: a student's ``except Exception`` does not stop it."""
+    """Exception of a time limit. It is no `Exception`, so that a student's ``except Exception``
+    does not stop it."""
 
 
 class Student:
@@ -55,12 +57,12 @@ class Student:
         self.file = str(home / job["file"])
         self.drive = sys.modules[job["drive"]]
         self.number = -1
-        #: Class or function that could not be made → what went wrong.
+        #: Class or function that could not be made → its error.
         self.broken: dict[str, dict[str, Any]] = {}
         self.comm: Any = None
 
     def prepare(self) -> None:
-        """Set up this process as the file finds it."""
+        """Set up the process for the student's file."""
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.home)
         sys.path.insert(0, str(self.home))  # of several files, one may import another
         sys.dont_write_bytecode = True
@@ -78,7 +80,7 @@ class Student:
         signal.signal(signal.SIGALRM, raise_time_up)
 
     def serve(self) -> None:
-        """Load the file and answer calls until the mediator is gone."""
+        """Load the file and answer calls until the mediator closes the connection."""
         module: ModuleType | None = None
         with self.trouble(self.job["seconds"]):
             module = self.load()
@@ -89,8 +91,8 @@ class Student:
                 self.answer_call(module, header, arrays)
 
     def load(self) -> ModuleType:
-        """Make the student's file a module, statement by statement: a class that cannot be made
-        does not keep the others from it."""
+        """Load the student's file as a module, statement by statement, so that a class that fails
+        does not prevent the others."""
         text = Path(self.file).read_text("utf-8")
         tree = ast.parse(text, self.file)
         module = ModuleType("submitted")
@@ -110,7 +112,7 @@ class Student:
         return module
 
     def answer_call(self, module: ModuleType, header: Mapping[str, Any], arrays: Any) -> None:
-        """Make one call and send what comes of it."""
+        """Make one call and send its result."""
         self.number, target = int(header["number"]), str(header["target"])
         if target in self.broken:
             self.send_trouble(self.broken[target])
@@ -134,7 +136,7 @@ class Student:
 
     @contextlib.contextmanager
     def trouble(self, seconds: float) -> Iterator[None]:
-        """Tell the judge what goes wrong, and go on."""
+        """Report an error in the block to the judge, and continue."""
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
@@ -153,10 +155,11 @@ class Student:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def send_trouble(self, said: Mapping[str, Any]) -> None:
+        """Send an error to the judge."""
         send(self.door, {"event": "trouble", "call": self.number, **said})
 
     def describe_error(self, error: BaseException) -> dict[str, Any]:
-        """Return an exception in the words of the judge."""
+        """Describe an exception as the judge expects it."""
         if self.guard.first is not None:
             what, line = self.guard.first
             self.guard.first = None
@@ -170,7 +173,7 @@ class Student:
             message = str(error.msg if isinstance(error, SyntaxError) else error)
         except Exception:
             message = ""
-        # What MindSpore compiles has no frames; it writes a banner, and the lines into its message.
+        # MindSpore's compiled code has no frames; the lines are in the message, after a banner.
         message = message[:100_000]
         pattern = rf"In file {re.escape(self.file)}:(\d+)"
         own = own or [int(n) for n in re.findall(pattern, message)]
@@ -182,7 +185,8 @@ class Student:
 
 
 def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
-    """Return the framework's own communicator of this rank; there are no walls then."""
+    """Connect the framework's own communicator of this rank, which needs a process without
+    isolation."""
     from dualml.backend import Grouping, backends
     from dualml.communicator import FileBoard, Place
 
@@ -193,7 +197,7 @@ def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
 
 
 def package_folders(packages: Sequence[str]) -> list[Path]:
-    """Return where this process finds packages, which may not be where the judge does."""
+    """Return the folders in which this process finds packages; the judge may have others."""
     found = []
     for package in packages:
         with contextlib.suppress(ImportError, OSError):
@@ -202,4 +206,5 @@ def package_folders(packages: Sequence[str]) -> list[Path]:
 
 
 def raise_time_up(number: int, frame: FrameType | None) -> None:
+    """Raise `TimeUp`, as a signal handler."""
     raise TimeUp

@@ -1,4 +1,4 @@
-"""What a lab's report shows of a student's own code, beside the verdicts."""
+"""Studies: figures and tables of a lab's report about a student's own code, beside the verdicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualml.course.exercise import Answer, Call, File
 from dualml.report.blocks import Block
 from dualml.words import Words
 
-#: Runs calls on a student's file.
+#: Function that runs calls on a student's file.
 Run = Callable[[File, Sequence[Call]], list[Answer]]
 
 
@@ -23,8 +23,8 @@ class Study:
 
 
 def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
-    """The study of a lab: ``dualml.course.LAB.study.study(files, run, words)``; none where there
-    is no such module."""
+    """Make the study of a lab by ``dualml.course.LAB.study.study(files, run, words)``; empty if
+    there is no such module."""
     try:
         module = importlib.import_module(f"dualml.course.{lab}.study")
     except ModuleNotFoundError as error:
@@ -36,5 +36,5 @@ def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
 
 
 def series(answers: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Of several answers those that are there."""
+    """Return the answers without an error."""
     return {name: answer for name, answer in answers.items() if answer.trouble is None}

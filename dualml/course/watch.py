@@ -1,4 +1,4 @@
-"""Which files of a folder were saved."""
+"""Detection of saved files in a folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-#: Seconds between two looks, and how long a file must be left alone: editors write in pieces.
+#: Seconds between two polls, and seconds without a change before a file counts as saved, since
+#: editors write in pieces.
 LOOK_S, CALM_S = 0.2, 0.1
 
 
 def changes(folder: Path, names: Sequence[str]) -> Iterator[list[str]]:
-    """First all names; then, whenever some of these files have been saved, theirs. For ever."""
+    """Yield all names first, and then, for ever, those of the files that have been saved."""
     seen = {name: state(folder / name) for name in names}
     yield list(names)
     while True:
@@ -26,7 +27,7 @@ def changes(folder: Path, names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def state(path: Path) -> tuple[int, int]:
-    """Time and size of a file; zeros where it is missing."""
+    """Return modification time and size of a file; zeros if it is missing."""
     try:
         status = path.stat()
     except OSError:

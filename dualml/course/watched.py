@@ -1,4 +1,4 @@
-"""The communicator as an exercise gives it: its own collectives only."""
+"""A communicator restricted to the collectives that an exercise allows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ALWAYS = ("rank", "size")
 
 
 class Watched:
-    """Hands calls on to a communicator.
+    """Wrapper that passes allowed calls on to a communicator.
 
     Args:
-        allowed: the collectives that the exercise has.
+        allowed: collectives that the exercise allows.
     """
 
     def __init__(self, comm: Any, allowed: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A student's folder: what is in it, made and read."""
+"""A student's workspace: the folder with the exercises of a lab, made and read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dualml.strict import Strict, explain
 from dualml.version import __version__
 from dualml.words import LANGUAGES, Words
 
-#: Of the folder's layout and of the names in the exercises.
+#: Version of the folder's layout and of the exercises' names.
 FORMAT = 1
 NAME = "workspace.toml"
 BACKENDS = {"torch": ("torch",), "mindspore": ("mindspore",), "both": ("torch", "mindspore")}
 
 
 class Settings(Strict):
-    """``workspace.toml``."""
+    """The content of ``workspace.toml``."""
 
     format: int
     dualml: str
@@ -42,7 +42,7 @@ class Workspace:
     """A folder with the exercises of a lab.
 
     Attributes:
-        files: the exercises that are in it.
+        files: the exercises in the folder.
     """
 
     path: Path
@@ -51,19 +51,20 @@ class Workspace:
 
     @property
     def files(self) -> list[File]:
+        """Exercises of the lab for the workspace's backends."""
         return chosen(self.lab, self.settings.backends)
 
 
 def chosen(lab: Lab, backends: Sequence[str]) -> list[File]:
-    """The files of a lab for these frameworks; those without one always."""
+    """Return the files of a lab for these frameworks; files that need none are always included."""
     return [f for f in lab.files if not f.backend or f.backend in backends]
 
 
 def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> list[Path]:
-    """Make a workspace; the files that it has.
+    """Make a workspace and return its files.
 
     Raises:
-        UserError: an unknown lab, framework or language, a folder that is not empty.
+        UserError: the lab, framework or language is unknown, or the folder is not empty.
     """
     lab = lab_of(name)
     if backend not in BACKENDS:
@@ -96,41 +97,44 @@ def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> li
 
 
 def skeleton_of(file: File, lab: str, lang: str) -> str:
-    """What a student finds in a file."""
+    """Return the skeleton of a file in a language."""
     return skeleton(source(file), lines(lab) if lang == "zh" else {})
 
 
 def source(file: File) -> str:
-    """Our solution."""
+    """Read our solution of a file."""
     package, _, name = file.solution.partition(":")
     return (files(package) / name).read_text("utf-8")
 
 
 def lines(lab: str) -> dict[str, str]:
-    """English line of a skeleton → Chinese."""
+    """Return English line of a skeleton → Chinese line."""
     text = (files("dualml.course") / "pages" / lab / "lines.zh.toml").read_text("utf-8")
     table: dict[str, str] = tomllib.loads(text)["lines"]
     return table
 
 
 def page(lab: str, task: str, lang: str) -> str:
+    """Read the page about a task."""
     return (files("dualml.course") / "pages" / lab / f"{task}.{lang}.md").read_text("utf-8")
 
 
 def stem(file: File) -> str:
-    """The task that both frameworks' files are about: ``optim`` of ``optim_torch.py``."""
+    """Return the task that both frameworks' files share, as ``optim`` for ``optim_torch.py``."""
     return file.task.removesuffix("_torch").removesuffix("_ms")
 
 
 def tasks(wanted: Sequence[File]) -> list[str]:
+    """Return the tasks of these files, without duplicates."""
     return list(dict.fromkeys(stem(file) for file in wanted))
 
 
 def notebook_of(cells: Sequence[tuple[str, Sequence[File]]], texts: dict[str, str]) -> str:
-    """A notebook (nbformat 4) that writes the files and checks them."""
+    """Make a notebook (nbformat 4) that writes the files and checks them."""
     made: list[dict[str, object]] = []
 
     def cell(kind: str, text: str) -> None:
+        """Append one cell."""
         more: dict[str, object] = {"outputs": [], "execution_count": None} if kind == "code" else {}
         made.append({"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {},
                      "source": text.splitlines(keepends=True), **more})  # fmt: skip
@@ -147,14 +151,16 @@ def notebook_of(cells: Sequence[tuple[str, Sequence[File]]], texts: dict[str, st
 
 
 def is_workspace(path: Path) -> bool:
+    """Return whether a folder is a workspace."""
     return (path / NAME).is_file()
 
 
 def open_workspace(path: Path) -> Workspace:
-    """The workspace in a folder.
+    """Open the workspace in a folder.
 
     Raises:
-        UserError: it is none, one of another version, or its settings are wrong.
+        UserError: the folder is no workspace, or one of another version, or its settings are
+            invalid.
     """
     file = path / NAME
     if not file.is_file():

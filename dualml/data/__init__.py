@@ -1,4 +1,4 @@
-"""Datasets as neutral NumPy arrays: every backend trains on these and on nothing else."""
+"""Datasets as framework-neutral NumPy arrays, the only training data of every backend."""
 
 from dualml.arrays import fingerprint as fingerprint
 from dualml.data.dataset import Dataset, normalised

@@ -1,4 +1,4 @@
-"""The files of a dataset out of the archive in which they are published."""
+"""Extraction of a dataset's files from the archive in which they are published."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dualml.data.registry import RecordInfo
 from dualml.errors import UserError
 from dualml.files import read_bytes
 
-#: Members of an archive that are looked at; CIFAR's have eight.
+#: Most members of an archive that are read; CIFAR's archives have eight.
 MOST_MEMBERS = 64
-#: Bytes of members that are passed over, each: a page of text.
+#: Most bytes of a member that is skipped: a page of text.
 MOST_OTHER = 2**20
 
 
 def read_archive(info: RecordInfo, path: Path, remedy: str) -> dict[str, bytes]:
-    """The files in an archive on disk.
+    """Read an archive from disk and return the dataset's files, name → bytes.
 
     Raises:
         UserError: it cannot be read, or is not the one that was published.
@@ -34,14 +34,15 @@ def read_archive(info: RecordInfo, path: Path, remedy: str) -> dict[str, bytes]:
 
 
 def unpack(info: RecordInfo, path: Path, data: bytes, remedy: str) -> dict[str, bytes]:
-    """Name → bytes of every file of the dataset, each checked; nothing is written.
+    """Return name → bytes of every file of the dataset in an archive, each one checked; write
+    nothing.
 
     Args:
         path: the archive's name, for error messages.
-        data: all of it.
+        data: the archive's whole content.
 
     Raises:
-        UserError: another archive, or one that lacks a file or has a bad one.
+        UserError: the archive is another one, or a file in it is missing or bad.
     """
     if len(data) != info.size:
         how = "is cut short" if len(data) < info.size else "has bytes after its end"

@@ -1,4 +1,4 @@
-"""CIFAR's binary files: records of some bytes of labels and an image, one behind the other.
+"""CIFAR's binary format: a sequence of records, each of some label bytes and one image.
 
     CIFAR-10: class | CIFAR-100: superclass, class; then 1024 bytes of red, of green, and of blue,
     row by row
@@ -25,10 +25,10 @@ Array = NDArray[Any]
 
 
 def good_bytes(path: Path, file: RecordFile, remedy: str, data: bytes | None = None) -> bytes:
-    """The bytes of a file after every check.
+    """Return the bytes of a record file after checking its length and checksum.
 
     Args:
-        data: what the file holds, where it was not written.
+        data: the file's content, if it is in memory and was never written to disk; else None.
 
     Raises:
         UserError: it cannot be read, has another length, or another checksum.
@@ -50,7 +50,7 @@ def good_bytes(path: Path, file: RecordFile, remedy: str, data: bytes | None = N
 
 
 def check_length(path: Path, file: RecordFile, length: int, remedy: str) -> None:
-    """Raises `UserError` for a file that is cut short or goes on after its last record."""
+    """Raise `UserError` if a file is truncated or longer than its records."""
     if length == file.size:
         return
     whole, rest = divmod(length, file.record)
@@ -64,7 +64,8 @@ def check_length(path: Path, file: RecordFile, length: int, remedy: str) -> None
 
 
 def read(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Array, Array]:
-    """Train images uint8 (N, 3, 32, 32) and classes (N,), test images and classes.
+    """Read a dataset: training images uint8 (N, 3, 32, 32) and labels uint8 (N,), test images and
+    labels.
 
     Raises:
         UserError: a file is missing or bad.
@@ -87,7 +88,7 @@ def read(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Arr
 
 
 def encode(images: Array, *labels: Array) -> bytes:
-    """A file of images uint8 (N, 3, 32, 32) and the bytes of their labels, in their order.
+    """Encode images uint8 (N, 3, 32, 32) and the bytes of their labels as records, in their order.
 
     Raises:
         UserError: images of another shape or type.

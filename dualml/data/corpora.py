@@ -1,4 +1,4 @@
-"""A text by name: one in ``DUALML_DATA``, the one made here, or any file."""
+"""Texts by name: one in ``DUALML_DATA``, a generated one, or any text file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SUFFIXES = (".txt", ".md")
 
 
 def is_text(name: str) -> bool:
-    """Whether `load` takes ``name`` for a text: a known one, or what can only be a file."""
+    """Return whether `load_text` handles ``name``: a known text, or a name that can only be a
+    file."""
     if name in TEXTS or name in DATASETS:
         return name in TEXTS
     separated = {"/", os.sep, os.altsep or os.sep} & set(name)
@@ -41,12 +42,12 @@ def load(
     pretrained: str = "",
     tokens: text.Tokens = "words",
 ) -> Dataset:
-    """The text ``name``, or the one made here in place of a known one that is not there.
+    """Load the text ``name``, or the generated text in place of a known one that is not available.
 
     Args:
-        labels: sentences with a class each, for a classifier, in place of one stream of words.
+        labels: load labelled sentences for a classifier instead of one stream of words.
         pretrained: folder of a model whose vocabulary makes the tokens of labelled sentences.
-        tokens: of a stream, what a token is.
+        tokens: the kind of token of a stream.
 
     Raises:
         UserError: a file that is missing, damaged or too short; and, with ``explicit``, a known
@@ -78,12 +79,12 @@ def load(
 
 
 def generated(info: TextInfo) -> list[text.Line]:
-    """The lines of a text that dualml makes."""
+    """Return the lines of a text that dualml generates itself."""
     return sentences() if info.name == GENERATED else [line for line, _ in feelings()]
 
 
 def of_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
-    """The text of any UTF-8 file; says so where characters stand for words."""
+    """Load any UTF-8 file as a text; add a notice if characters take the place of words."""
     if not is_unicode(str(path.resolve())):  # the plan says where the text is
         raise UserError(f"{path}: its path is not Unicode text; rename what is not")
     lines, joined = text.lines_of(text.read(path), tokens)
@@ -96,10 +97,10 @@ def of_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") 
 
 
 def where(info: TextInfo) -> Path | None:
-    """The file in ``DUALML_DATA``; None if it is not there, or none is needed.
+    """Return the text's file in ``DUALML_DATA``; None if it is missing or the text is generated.
 
     Raises:
-        UserError: ``DUALML_DATA`` is no folder.
+        UserError: ``DUALML_DATA`` names no folder.
     """
     folder = env_dir()
     if info.generated or folder is None:
@@ -109,7 +110,8 @@ def where(info: TextInfo) -> Path | None:
 
 
 def entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
-    """The lines and labels of a JSON list of ``[words with spaces between them, label]``, checked.
+    """Read and check a JSON list of ``[words separated by spaces, label]``; return its lines and
+    labels.
 
     Raises:
         UserError: unreadable, or not the file that is known.
@@ -119,7 +121,8 @@ def entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
 
 
 def good(info: TextInfo, path: Path) -> bytes:
-    """The bytes of the file if they are the right ones; else a `UserError` with both checksums."""
+    """Return the bytes of a text's file; raise `UserError` with both checksums if they are
+    wrong."""
     try:
         data = read_bytes(path, MOST_TEXT)
     except OSError as error:
@@ -134,7 +137,7 @@ def good(info: TextInfo, path: Path) -> bytes:
 
 
 def lacking(info: TextInfo) -> dict[str, str]:
-    """Why a known text is not there, in both languages."""
+    """Return why a known text is not available, by language."""
     chosen, file = os.environ.get("DUALML_DATA"), f"{info.name}/{info.file}"
     if not chosen:
         return both("notice.not_set", name=info.name)
@@ -142,7 +145,8 @@ def lacking(info: TextInfo) -> dict[str, str]:
 
 
 def check(info: TextInfo, path: Path | None) -> str | None:
-    """What is wrong with a text, or None; ``path`` is of its file, if it has one."""
+    """Return what is wrong with a text, or None; ``path`` is the text's file, None if it is
+    generated."""
     if path is not None:
         try:
             good(info, path)
@@ -154,12 +158,12 @@ def check(info: TextInfo, path: Path | None) -> str | None:
 
 
 def sha256_of(lines: list[text.Line]) -> str:
-    """Of the lines as a file would hold them."""
+    """Return the SHA-256 of lines as they would be written to a file."""
     return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
 
 
 def stands_in(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
-    """What console and report say when the text made here stands in, in both languages."""
+    """Return the notice for console and report that a generated text stands in, by language."""
     why = lacking(wanted)
     values = {
         "used": used.name, "what": used.what, "lines": used.lines, "wanted": wanted.name,

@@ -1,4 +1,4 @@
-"""A dataset in memory, the same arrays for every backend, and the one way to normalise them."""
+"""A dataset in memory, identical for every backend, and its normalisation."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ Source = Literal["env", "cache", "download", "embedded", "generated", "file"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images and labels, a text in windows, or sentences and labels, split into training and test
-    samples, sentences also into validation samples.
+    """Images and labels, a text in windows, or labelled sentences, split into training and test
+    samples; labelled sentences also have validation samples.
 
     Attributes:
-        name: of the dataset these arrays are; with ``notice``, not the one that was asked for.
-        source: where they came from.
+        name: name of the dataset that the arrays hold; with ``notice``, not the one requested.
+        source: where the arrays came from.
         notice: language (``en``, ``zh``) → why another dataset stands in, or None.
-        train_x, test_x: uint8 (N, 28, 28), 0 is background, or (N, 3, 32, 32) in colour; of a text
-            int32 (N, T) tokens, of sentences those that are shorter than T with zeros behind.
-        train_y, test_y: int64 (N,), 0 ≤ label < ``len(classes)``; of a text int64 (N, T), the token
-            that follows each.
-        sha256: `fingerprint` of the four arrays; of labelled sentences of all six, the validation
-            samples in the middle.
-        mean, std: constants for `normalised`, of colour images one for each channel; 0 and 1 of a
+        train_x, test_x: images uint8 (N, 28, 28), 0 is background, or (N, 3, 32, 32) in colour;
+            tokens int32 (N, T) of a text; labelled sentences are padded with zeros to length T.
+        train_y, test_y: labels int64 (N,), 0 ≤ label < ``len(classes)``; for a text the next token
+            of each position, int64 (N, T).
+        sha256: `fingerprint` of the four arrays; of all six for labelled sentences, with the
+            validation samples in the middle.
+        mean, std: constants for `normalised`, one per channel for colour images; 0 and 1 for a
             text, which is not normalised.
-        classes: name of label 0, 1, …; of a text the vocabulary, by token.
+        classes: name of label 0, 1, …; for a text the vocabulary, by token.
         kind: ``images``, ``text`` or ``labelled`` (sentences).
-        vocabulary: of labelled sentences, by token.
-        validation_x, validation_y: of labelled sentences, those that choose the weights to keep.
-        pieces: what made the tokens of labelled sentences for a pretrained model; else None.
-        cut: labelled sentences that were too long and lost their end.
-        path: of a text that was read from a file the user named; else None.
+        vocabulary: words of labelled sentences, by token.
+        validation_x, validation_y: labelled sentences by which the weights to keep are chosen; else
+            None.
+        pieces: tokenizer of a pretrained model that encoded the labelled sentences; else None.
+        cut: number of labelled sentences that were truncated to length T.
+        path: path of the user's own text file or image folder; else None.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Dataset:
     validation_y: Array | None = None
 
     def check_same(self, planned: Mapping[str, Any]) -> None:
-        """Raises `UserError` unless these are the arrays that a plan's data describe."""
+        """Raise `UserError` unless these are the arrays that a plan's ``data`` describes."""
         own = self.pieces.sha256 if self.pieces else ""
         if self.pieces and own != (wanted := planned.get("vocabulary_sha256", "")):
             raise UserError(
@@ -78,13 +79,13 @@ class Dataset:
 
 
 def channels_of(images: Array) -> Array:
-    """Grey images (N, H, W) as (N, 1, H, W); colour images (N, C, H, W) as they are."""
+    """Return grey images (N, H, W) as (N, 1, H, W), and colour images (N, C, H, W) unchanged."""
     return images[:, None] if images.ndim == 3 else images
 
 
 def normalised(images: Array, mean: Constant, std: Constant) -> NDArray[np.float32]:
-    """``images``, uint8 (N, H, W) → float32 (N, 1, H, W), or (N, C, H, W) as they are:
-    (x/255 − ``mean``)/``std``, with one number for all or one for each channel.
+    """Normalise uint8 images to float32: (N, H, W) → (N, 1, H, W), or (N, C, H, W) as they are, by
+    (x/255 − ``mean``)/``std``, with one constant for all channels or one per channel.
 
     Every operation is in float32, in this order: the same bits as torchvision's ``ToTensor`` and
     ``Normalize``. Computing in float64 and rounding once would differ in the last bit.

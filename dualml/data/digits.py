@@ -21,12 +21,13 @@ Array = NDArray[Any]
 SIDE, LEVELS = 28, 16
 TEST_PER_CLASS = 36
 
-#: `fingerprint` of the four arrays: says whether scikit-learn still ships the same digits.
+#: `fingerprint` of the four arrays, which shows whether scikit-learn still ships the same digits.
 SHA256 = "06b3d7255a60ae20928a6443c2e9fd1b6a23e0f4eca560bf57ec064973507399"
 
 
 def weights() -> NDArray[np.int64]:
-    """W (28, 8) in units of 1/14: an enlarged line is W·line/14; beyond the edge, the edge."""
+    """Return W (28, 8) in units of 1/14: an enlarged line is W·line/14, with edge values
+    repeated."""
     out = np.zeros((SIDE, 8), np.int64)
     for i in range(SIDE):
         position = min(max(4 * i - 5, 0), 7 * 14)
@@ -37,7 +38,8 @@ def weights() -> NDArray[np.int64]:
 
 
 def enlarge(images: Array) -> NDArray[np.uint8]:
-    """Grey values 0…16 of shape (N, 8, 8) → uint8 (N, 28, 28)."""
+    """Enlarge images of grey values 0…16, shape (N, 8, 8), to uint8 (N, 28, 28) by bilinear
+    interpolation."""
     w = weights()
     scaled = w @ images.astype(np.int64) @ w.T
     unit = 14 * 14 * LEVELS
@@ -46,10 +48,10 @@ def enlarge(images: Array) -> NDArray[np.uint8]:
 
 
 def split(labels: Array) -> tuple[Array, Array]:
-    """Indices of the training and of the test samples, each in the dataset's own order.
+    """Return the indices of the training and test samples, each in the dataset's own order.
 
-    Of every class the 36 samples whose index has the smallest SHA-256 are for testing: as good as
-    a random draw, and independent of any random generator's version.
+    The 36 samples of each class whose index has the smallest SHA-256 are for testing: as good as a
+    random draw, and independent of any random generator's version.
     """
     rank = [hashlib.sha256(f"digits {i}".encode()).digest() for i in range(len(labels))]
     order = np.array(sorted(range(len(labels)), key=rank.__getitem__))
@@ -60,7 +62,8 @@ def split(labels: Array) -> tuple[Array, Array]:
 
 
 def csv_file() -> Path:
-    """Where scikit-learn has them. Importing it to ask for them would take two seconds."""
+    """Return the path of scikit-learn's CSV file. Importing scikit-learn to ask for it takes two
+    seconds."""
     package = find_spec("sklearn")
     assert package is not None
     assert package.submodule_search_locations
@@ -68,7 +71,8 @@ def csv_file() -> Path:
 
 
 def arrays() -> tuple[Array, Array, Array, Array]:
-    """``train_x, train_y, test_x, test_y``: uint8 (N, 28, 28) and int64 (N,)."""
+    """Return ``train_x, train_y, test_x, test_y``: images uint8 (N, 28, 28) and labels int64
+    (N,)."""
     with gzip.open(csv_file(), "rt", encoding="ascii") as file:
         rows = np.loadtxt(file, np.int64, delimiter=",")
     x, y = enlarge(rows[:, :-1].reshape(-1, 8, 8)), rows[:, -1]

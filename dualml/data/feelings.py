@@ -1,8 +1,8 @@
-"""The labelled text that dualml makes itself: Chinese sentences that show one of six feelings.
+"""The labelled text that dualml generates: Chinese sentences that show one of six feelings.
 
-A classifier has to learn which words go with which feeling, and that some say nothing. A part of
-the sentences names the feeling of somebody else, too: not all of them can be told. Every choice
-comes from SHA-256 of a running number, as in `data.sentences`.
+A classifier has to learn which words go with which feeling, and that some words carry none. Some
+sentences also name the feeling of somebody else, so that not every sentence can be classified.
+Every choice comes from the SHA-256 of a counter, as in `data.sentences`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from dualml.data.sentences import Draw, Words
 
 SENTENCES = 3_000
-#: Of a hundred sentences, in how many somebody else's feeling is named, too.
+#: Percentage of sentences that also name somebody else's feeling.
 OTHERS = 20
 WHO = ("我", "他", "妹妹", "老师", "同学", "爸爸", "邻居", "医生")
 WHEN = ("今天", "昨天", "早上", "周末", "晚上", "刚才", "下课 后")
 WHAT = ("看 电影", "写 作业", "坐 地铁", "吃 午饭", "等 快递", "考试", "跑步", "开会", "整理 房间")
 WHERE = ("在 学校", "在 家", "在 公司", "在 路上", "在 医院")
-#: Words of each feeling, in the order of its classes in ``datasets.toml``; the first is none.
+#: Words of each feeling in the order of its classes in ``datasets.toml``; the first class is no
+#: feeling.
 WORDS = (
     ("和 平时 一样", "没有 什么 特别", "准时 到 了", "带 了 一 把 伞", "换 了 座位"),
     ("很 喜欢 这里", "觉得 很 好看", "想 再 来 一 次", "舍不得 走", "推荐 给 大家"),
@@ -28,12 +29,13 @@ WORDS = (
 
 
 def feelings() -> list[tuple[Words, int]]:
-    """All sentences, word by word, each with its class."""
+    """Return all sentences as lists of words, each with its class."""
     draw = Draw("feelings")
     return [sentence(draw) for _ in range(SENTENCES)]
 
 
 def sentence(draw: Draw) -> tuple[Words, int]:
+    """Draw one sentence as a list of words, and its class."""
     label = draw.below(len(WORDS))
     parts = [draw.of(WHEN)] if draw.chance(60) else []
     parts += [draw.of(WHO)]

@@ -1,7 +1,7 @@
 """Download a dataset from its mirrors into the cache.
 
-A machine without a network, or behind a firewall that swallows packets, must learn so soon: all
-mirrors are asked at once for a sign of life before anything is downloaded, and the wait is bounded.
+A machine without a network, or behind a firewall that drops packets, must find out soon: all
+mirrors are probed at once before anything is downloaded, and the wait is bounded.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ PROBE_S = 4.5  # for all mirrors together, name resolution included
 CONNECT_S, READ_S = 4.0, 10.0
 ATTEMPTS, PAUSE_S = 3, 0.5
 CHUNK = 1 << 16
-#: One file from one mirror, headers and all: 10 MB at 17 kB/s.
+#: Time limit in seconds of one file from one mirror: 10 MB at 17 kB/s.
 FILE_S = 600.0
-#: Bytes in a second below which a mirror of an archive is given up.
+#: Bytes per second below which a mirror of an archive is given up.
 SLOWEST = 100_000
-#: Bytes by which gzip makes a file larger that it cannot make smaller, a name in it included.
+#: Bytes by which gzip enlarges an incompressible file, including its stored name.
 PACKED = 1 << 16
 
 OFFLINE = "DUALML_OFFLINE is set"
 
 
 class Unreachable(UserError):
-    """No mirror gave a good copy; ``why`` says what each one did."""
+    """Error: no mirror delivered a good copy; ``why`` names each mirror's failure."""
 
     def __init__(self, info: DatasetInfo, why: str) -> None:
         self.why = why
@@ -48,7 +48,7 @@ class Unreachable(UserError):
 
 
 def download(info: DatasetInfo) -> Path:
-    """Bring the dataset's missing or bad files into the cache; progress goes to stderr.
+    """Download the dataset's missing or bad files into the cache; progress goes to stderr.
 
     Returns:
         The folder in the cache.
@@ -84,11 +84,11 @@ def download(info: DatasetInfo) -> Path:
 
 
 class MirrorError(Exception):
-    """One mirror failed; the next one may not."""
+    """Error: one mirror failed; the next one may not."""
 
 
 def fetch(mirror: str, file: IdxFile) -> bytes:
-    """One file from one mirror, checked and uncompressed; passing troubles are retried.
+    """Fetch one file from one mirror, check and decompress it; transient errors are retried.
 
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
@@ -102,7 +102,7 @@ def fetch(mirror: str, file: IdxFile) -> bytes:
 
 
 def fetch_archive(mirror: str, info: RecordInfo) -> dict[str, bytes]:
-    """Name → bytes of the files in a dataset's archive, from one mirror, all checked.
+    """Fetch a dataset's archive from one mirror; return name → bytes of its files, all checked.
 
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
@@ -115,14 +115,14 @@ def fetch_archive(mirror: str, info: RecordInfo) -> dict[str, bytes]:
 
 
 def transferred(mirror: str, name: str, most: int, seconds: float | None = None) -> bytes:
-    """What a mirror sends under a name; passing troubles are retried.
+    """Fetch a file from a mirror by name; transient errors are retried.
 
     Args:
-        most: bytes that it may have.
-        seconds: of each try.
+        most: largest size in bytes.
+        seconds: time limit of each try.
 
     Raises:
-        MirrorError: the mirror does not have it, keeps failing, or sends more.
+        MirrorError: the mirror does not have the file, keeps failing, or sends more bytes.
     """
     import requests
 
@@ -142,7 +142,8 @@ def transferred(mirror: str, name: str, most: int, seconds: float | None = None)
 
 
 def get(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
-    """Return what is there; progress on stderr: a bar on a terminal, one plain line elsewhere.
+    """Download a URL and return its bytes; progress on stderr is a bar on a terminal, else one
+    plain line.
 
     Args:
         most: bytes that it may have.
@@ -166,10 +167,10 @@ def get(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
 
 
 def within(seconds: float, work: Callable[[], bytes]) -> bytes:
-    """Return what ``work`` returns; raises `TimeoutError` where it takes longer.
+    """Run ``work`` and return its result; raise `TimeoutError` if it takes longer than ``seconds``.
 
-    It runs in a daemon thread, which is left behind then: a server that sends a byte now and then
-    keeps a call that reads from it for ever.
+    The work runs in a daemon thread, which is abandoned on a timeout: a server that sends a byte
+    now and then would block a reading call for ever.
     """
     done: queue.Queue[bytes | BaseException] = queue.Queue(1)
 
@@ -190,7 +191,7 @@ def within(seconds: float, work: Callable[[], bytes]) -> bytes:
 
 
 def transfer(url: str, most: int, tell: Callable[..., Any], seconds: float | None = None) -> bytes:
-    """Download ``url``, as the server stores it, and ``tell`` how far that is."""
+    """Download ``url`` as the server stores it, and report the progress to ``on_progress``."""
     limit = FILE_S if seconds is None else seconds
     import requests
     from urllib3.exceptions import HTTPError, ReadTimeoutError
@@ -214,7 +215,8 @@ def transfer(url: str, most: int, tell: Callable[..., Any], seconds: float | Non
 
 
 def passing(error: Exception) -> bool:
-    """Whether trying again may help: a server's 5xx or a broken transfer, but not a time-out."""
+    """Return whether a retry may help: for a server's 5xx or a broken transfer, but not for a
+    time-out."""
     import requests
 
     if isinstance(error, requests.HTTPError):
@@ -223,7 +225,8 @@ def passing(error: Exception) -> bool:
 
 
 def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
-    """The mirrors that give no sign of life within `PROBE_S` seconds → why.
+    """Probe all mirrors at once and return mirror → reason for those without an answer in `PROBE_S`
+    seconds.
 
     Any HTTP answer is a sign of life. The threads are daemons, because a name resolution cannot be
     cut short.
@@ -234,6 +237,7 @@ def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
     faults = dict.fromkeys(mirrors, silent)
 
     def ask(mirror: str) -> None:
+        """Send one request, and remove the mirror from ``faults`` if it answers."""
         try:
             requests.head(mirror + name, timeout=(CONNECT_S, CONNECT_S))
         except requests.RequestException as error:
@@ -251,7 +255,7 @@ def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
 
 
 def reason(error: Exception) -> str:
-    """A network error in a few words; requests wraps the cause several layers deep."""
+    """Describe a network error in a few words; requests wraps the cause several layers deep."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -268,7 +272,7 @@ def reason(error: Exception) -> str:
 
 
 def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
-    """Whether the cache already holds this file, undamaged."""
+    """Return whether the cache already holds this file, undamaged."""
     path = path_of(folder, file.name)
     if path is None:
         return False
@@ -280,4 +284,5 @@ def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
 
 
 def host(url: str) -> str:
+    """Return the host name of a URL."""
     return urlsplit(url).netloc

@@ -30,20 +30,21 @@ Array = NDArray[Any]
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 GZIP = b"\x1f\x8b"
 LONGEST_HEADER = 4 + 4 * 255
-#: Bytes by which a file may be larger than its array: bad data grow a little in gzip.
+#: Bytes by which a file may be larger than its array, because incompressible data grow a little in
+#: gzip.
 SLACK = 2**20
 
 
 def unpack(
     path: Path, remedy: str = "", packed: bytes | None = None, most: int | None = None
 ) -> bytes:
-    """The bytes of a file, decompressed if it is gzip (told by its first bytes, not by its name),
-    and of those at most one more than its header announces.
+    """Read a file and decompress it if it is gzip (recognised by its first bytes, not its name), at
+    most one byte beyond what its header announces.
 
     Args:
         remedy: the command that would repair the file, for the error message.
-        packed: what the file holds, where it was not written.
-        most: bytes of the array that is expected, with its header.
+        packed: the file's content, if it is in memory and was never written to disk; else None.
+        most: size in bytes of the expected array with its header; None: unknown.
 
     Raises:
         UserError: unreadable, cut off, damaged gzip, or larger than it should be.
@@ -73,7 +74,8 @@ def unpack(
 
 
 def inflated(data: bytes, most: int | None) -> bytes:
-    """What gzip holds, as far as its header and ``most`` go: a gigabyte packs into a megabyte."""
+    """Decompress gzip, up to the size in its header and ``most``: a gigabyte packs into a
+    megabyte."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         head = stream.read(LONGEST_HEADER)
         element, shape = header(head) or (None, ())
@@ -87,7 +89,8 @@ def inflated(data: bytes, most: int | None) -> bytes:
 
 
 def header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Type of the elements, and as many dimensions as the bytes have; None: no IDX file."""
+    """Return the element type and the dimensions in an IDX header, as far as they go; None: no IDX
+    file."""
     zeros, kind, dims = struct.unpack(">HBB", data[:4].ljust(4, b"\xff"))
     if zeros != 0 or kind not in TYPES or dims == 0:
         return None
@@ -104,7 +107,7 @@ def parse(
     shape: tuple[int, ...] | None = None,
     remedy: str = "",
 ) -> Array:
-    """An uncompressed IDX file as an array in native byte order.
+    """Parse an uncompressed IDX file into an array in native byte order.
 
     Args:
         data: the whole file.
@@ -147,12 +150,14 @@ def parse(
 def read(
     path: Path, *, dtype: str | None = None, ndim: int | None = None, remedy: str = ""
 ) -> Array:
-    """An IDX file, plain or gzip, as an array; see `unpack` and `parse` for the errors."""
+    """Read an IDX file, plain or gzip, into an array; see `read_unpacked` and `parse` for the
+    errors."""
     return parse(unpack(path, remedy), path, dtype=dtype, ndim=ndim, remedy=remedy)
 
 
 def encode(array: Array) -> bytes:
-    """The IDX file of an array of at most 255 dimensions: ``parse(encode(a), …)`` equals ``a``.
+    """Encode an array of at most 255 dimensions as an IDX file: ``parse(encode(a), …)`` equals
+    ``a``.
 
     Raises:
         UserError: an element type IDX does not have.
@@ -166,5 +171,5 @@ def encode(array: Array) -> bytes:
 
 
 def fault(path: Path, what: str, remedy: str = "") -> UserError:
-    """One line: the file, what is wrong with the numbers, the remedy."""
+    """Make a one-line error: the file, what is wrong with it, and the remedy."""
     return UserError(f"{path} {what}" + (f"; remedy: {remedy}" if remedy else ""))

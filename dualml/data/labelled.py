@@ -1,4 +1,4 @@
-"""From sentences with a class each to samples of a classifier: tokens, padded to one length."""
+"""Conversion of labelled sentences to samples of a classifier: tokens, padded to one length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Entry = tuple[Line, int]
 
 
 def tokens(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[np.int32]:
-    """(N, length): the first words of each line, then padding."""
+    """Encode lines as tokens (N, length): the first words of each line, then padding."""
     number = {word: token for token, word in enumerate(known)}
     rows = np.zeros((len(lines), length), np.int32)
     for row, line in zip(rows, lines, strict=True):
@@ -29,10 +29,10 @@ def tokens(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[
 
 
 def parts(name: str, total: int) -> tuple[slice, slice, slice]:
-    """Training, validation and test part of so many sentences, in their order: of ten 8, 1 and 1.
+    """Split ``total`` sentences in their order into training, validation and test part, 8 : 1 : 1.
 
     Raises:
-        UserError: too few for a sentence of each.
+        UserError: there are fewer than three sentences.
     """
     tenth = max(1, total // ONE_IN)
     if total < 3:
@@ -54,12 +54,13 @@ def dataset(
     notice: dict[str, str] | None = None,
     pieces: WordPiece | None = None,
 ) -> Dataset:
-    """The samples of labelled sentences: the last tenth is for testing, the one before validates.
+    """Make a dataset of labelled sentences: the last tenth is for testing, the tenth before for
+    validation.
 
     Args:
-        words: size of the vocabulary with `SPECIAL`, at most.
-        length: tokens of a sample; what is longer is cut.
-        pieces: makes the tokens in place of a vocabulary of the training part's words.
+        words: largest size of the vocabulary, including `SPECIAL`.
+        length: tokens of a sample; longer sentences are truncated.
+        pieces: tokenizer to use instead of a vocabulary of the training part's words.
 
     Raises:
         UserError: a label that is no class, with the line; fewer than three sentences.

@@ -1,4 +1,4 @@
-"""IDX files laid out for a framework's own reader, without touching the user's folder."""
+"""IDX files arranged for a framework's own reader, without touching the user's folder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dualml.machine import cache_dir
 
 
 def plain_folder(folder: Path) -> Path:
-    """A folder with the four uncompressed IDX files of ``folder``.
+    """Return a folder with the four uncompressed IDX files of ``folder``.
 
-    That is ``folder`` itself if nothing in it is compressed, else a copy in the cache, made anew
-    when a file has changed since. Frameworks read the bytes blindly, so each file is parsed here.
+    This is ``folder`` itself if nothing in it is compressed, else a copy in the cache that is made
+    again when a file changes. Frameworks read the bytes blindly, so each file is parsed here.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -37,13 +37,13 @@ def plain_folder(folder: Path) -> Path:
 
 
 def raw_folder(folder: Path, dataset: str) -> Path:
-    """A root with ``<dataset>/raw/`` holding links to the uncompressed files of ``folder``.
+    """Return a root with ``<dataset>/raw/`` that links to the uncompressed files of ``folder``.
 
     Args:
         dataset: torchvision's name, ``MNIST`` or ``FashionMNIST``.
 
     Raises:
-        UserError: as `plain_folder`.
+        UserError: as for `plain_folder`.
     """
     plain = plain_folder(folder)
     paths = [plain / name for name in FILE_NAMES]
@@ -54,7 +54,7 @@ def raw_folder(folder: Path, dataset: str) -> Path:
 
 
 def source(folder: Path, name: str) -> Path:
-    """The file, plain before ``.gz``."""
+    """Return a file's path, plain before ``.gz``; raise `UserError` if it is missing."""
     path = path_of(folder, name)
     if path is None:
         raise idx.fault(folder / name, "is missing, and so is its .gz")
@@ -62,13 +62,13 @@ def source(folder: Path, name: str) -> Path:
 
 
 def key(paths: list[Path]) -> str:
-    """A folder name that changes when a file is another one."""
+    """Return a folder name that changes whenever one of the files does."""
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def link(target: Path, name: Path) -> None:
-    """A symbolic link, or a copy where the system has none."""
+    """Make a symbolic link, or a copy if the system has no links."""
     if name.exists():
         return
     name.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What `dualml data` shows: every dataset with where it is, and the check of one of them."""
+"""Rows for `dualml data`: every dataset with its location, and the check of one dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def overview() -> list[Row]:
-    """One row per dataset of images; ``found`` is embedded, env, cache, incomplete or absent."""
+    """Return one row per image dataset; ``found`` is embedded, env, cache, incomplete or absent."""
     return [
         row(info, info.train, len(info.classes), sum(file.size for file in info.files))
         for info in DATASETS.values()
@@ -23,11 +23,13 @@ def overview() -> list[Row]:
 
 
 def texts() -> list[Row]:
-    """One row per text; ``found`` is generated, env, incomplete or absent, sizes are of lines."""
+    """Return one row per text, sized in lines; ``found`` is generated, env, incomplete or
+    absent."""
     return [row(info, info.lines - info.test, None, info.size) for info in TEXTS.values()]
 
 
 def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int) -> Row:
+    """Return the row of one dataset: its facts, where it was found, or why it is incomplete."""
     folder, problem = None, None
     try:
         place, folder = whereabouts(info)
@@ -49,7 +51,8 @@ def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int
 
 
 def whereabouts(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
-    """Raises `UserError` where some of it is missing."""
+    """Return how a dataset is found and its folder; raise `UserError` if only part of it is
+    there."""
     if isinstance(info, TextInfo):
         path = corpora.where(info)
         if info.generated:
@@ -62,7 +65,7 @@ def whereabouts(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
 
 
 def check_text(info: TextInfo, folder: Path | None) -> list[Row]:
-    """The same as `check` of a text."""
+    """Check a text's file like `check_dataset`, and return one row with its problem or None."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"{folder} is not a folder; remedy: name the one with {info.file}")
     if info.generated:
@@ -74,10 +77,11 @@ def check_text(info: TextInfo, folder: Path | None) -> list[Row]:
 
 
 def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
-    """``file, path, problem`` for every file of a dataset; ``problem`` is None where all is well.
+    """Check every file of a dataset and return ``file, path, problem`` rows; ``problem`` None:
+    fine.
 
     Args:
-        folder: where to look; by default the first place that has the dataset.
+        folder: the folder to check; None: the first location that has the dataset.
 
     Raises:
         UserError: ``folder`` does not exist, or the dataset is nowhere.

@@ -1,4 +1,4 @@
-"""Images of the user's own: a folder of files in CIFAR-10's binary format.
+"""The user's own images: a folder of files in CIFAR-10's binary format.
 
 ``data_batch_*.bin`` are for training, ``test_batch.bin`` for testing; ``batches.meta.txt`` may name
 the classes, one a line.
@@ -21,17 +21,17 @@ RECORD = RecordFile("", 1, 1, "").record
 REMEDY = f"records of {RECORD:,} bytes: the class, and 3×32×32 bytes of pixels"
 #: Bytes of the names of 256 classes.
 MOST_NAMES = 2**16
-#: Training and test images of a folder at most: ten times CIFAR's.
+#: Largest number of training and test images of a folder: ten times CIFAR's.
 MOST = 600_000
 
 
 def is_folder(name: str) -> bool:
-    """Whether the name of a dataset is that of a folder with such files."""
+    """Return whether a dataset's name is the path of a folder with such files."""
     return Path(name, TEST).is_file()
 
 
 def describe(folder: Path) -> RecordInfo:
-    """What the folder holds, by the lengths of its files.
+    """Describe a folder of images by the lengths of its files.
 
     Raises:
         UserError: there are no training files, or a file is cut short.

@@ -1,7 +1,7 @@
-"""Part of a dataset: samples without labels, labels without samples, or neither.
+"""Partly loaded datasets: samples without labels, labels without samples, or neither.
 
-What is left out keeps its shape and takes no memory: one number, seen everywhere. It is NaN, or −1
-where integers are, so that whoever computes with it is noticed.
+An omitted array keeps its shape and takes no memory: one element, broadcast. The element is NaN, or
+−1 for integers, so that computing with a placeholder by mistake is noticed.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 
 def leave_out(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Make an array of a shape that takes no memory; nothing can be written into it."""
+    """Make a read-only placeholder of a shape that takes no memory."""
     kind = np.dtype(dtype)
     filled = np.nan if kind.kind == "f" else 255 if kind == np.uint8 else -1
     return np.broadcast_to(np.array(filled, kind), shape)
 
 
 def is_left_out(array: Array) -> bool:
-    """Tell whether an array comes from `leave_out`."""
+    """Return whether an array comes from `make_placeholder`."""
     return array.size > 0 and not any(array.strides)
 
 
 def read_bytes(array: Array) -> int:
-    """Count the bytes of an array that are in memory."""
+    """Return the bytes of an array that are in memory; 0 for a placeholder."""
     return 0 if is_left_out(array) else array.nbytes
 
 
 def take(array: Array, index: Array) -> Array:
-    """Pick some samples; of what is left out, as many of nothing."""
+    """Select samples by index; of a placeholder, return a placeholder of the new length."""
     if is_left_out(array):
         return leave_out((len(index), *array.shape[1:]), array.dtype)
     picked: Array = array[index]
@@ -44,13 +44,13 @@ def take(array: Array, index: Array) -> Array:
 
 
 def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> Dataset:
-    """Load of a plan's dataset what is asked for, and leave out the rest.
+    """Load the samples, the labels, or both of a plan's dataset, and put placeholders for the rest.
 
-    Of images in IDX files those that are not needed are not opened; each that is read is checked
-    against its published digest. What else there is comes whole and is cut down.
+    IDX files that are not needed are not opened; each one that is read is checked against its
+    published digest. Other datasets are loaded completely and then reduced.
 
     Raises:
-        UserError: as of `dualml.data.load_again`.
+        UserError: as for `dualml.data.load_planned`.
     """
     info = DATASETS.get(planned["name"])
     place = locate(info) if info is not None and in_idx_files(info) else None
@@ -84,5 +84,5 @@ def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> D
 
 
 def in_idx_files(info: DatasetInfo) -> bool:
-    """Tell whether images and labels are in files of their own."""
+    """Return whether images and labels are in separate IDX files."""
     return [file.name for file in info.files] == list(FILE_NAMES)

@@ -1,4 +1,4 @@
-"""Where a dataset's files may lie on this machine, and whether they are the right ones."""
+"""Locations of a dataset's files on this machine, and the check of the files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Place:
 
 
 def env_dir() -> Path | None:
-    """The folder ``DUALML_DATA``, or None when the variable is unset or empty.
+    """Return the folder ``DUALML_DATA``, or None if the variable is unset or empty.
 
     Raises:
-        UserError: it names no folder.
+        UserError: the variable names no folder.
     """
     chosen = os.environ.get("DUALML_DATA")
     if not chosen:
@@ -44,9 +44,9 @@ def env_dir() -> Path | None:
 
 
 def locate(info: DatasetInfo) -> Place | None:
-    """The first place that holds all of the dataset's files.
+    """Return the first folder that holds all of the dataset's files; None if there is none.
 
-    A cache that lacks some was interrupted while downloading: it counts as empty.
+    A cache that lacks some files is an interrupted download and counts as empty.
 
     Raises:
         UserError: ``DUALML_DATA`` holds some of the files but not all of them.
@@ -67,12 +67,12 @@ def locate(info: DatasetInfo) -> Place | None:
 
 
 def cache_of(info: DatasetInfo) -> Path:
-    """The folder of a dataset in the cache."""
+    """Return the dataset's folder in the cache."""
     return cache_dir() / info.folders[0]
 
 
 def path_of(folder: Path, name: str) -> Path | None:
-    """The file in ``folder``, plain before ``.gz``; None if there is neither."""
+    """Return a file's path in ``folder``, plain before ``.gz``; None if there is neither."""
     paths = (folder / name, folder / f"{name}.gz")
     return next((path for path in paths if path.is_file()), None)
 
@@ -80,10 +80,10 @@ def path_of(folder: Path, name: str) -> Path | None:
 def good_bytes(
     path: Path, file: IdxFile | RecordFile, remedy: str, packed: bytes | None = None
 ) -> bytes:
-    """The uncompressed bytes of ``path`` after every check.
+    """Return the uncompressed bytes of ``path`` after all checks.
 
     Args:
-        packed: what the file holds, where it was not written.
+        packed: the file's content, if it is in memory and was never written to disk; else None.
 
     Raises:
         UserError: no gzip or IDX file, cut off, another shape, or another checksum.
@@ -108,7 +108,8 @@ def good_bytes(
 def verify(
     info: DatasetInfo, folder: Path, remedy: str
 ) -> list[tuple[IdxFile | RecordFile, Path, str | None]]:
-    """Every file of the dataset in ``folder`` with what is wrong with it, or None."""
+    """Check every file of a dataset in ``folder``; return each with its path and its problem, or
+    None."""
     report: list[tuple[IdxFile | RecordFile, Path, str | None]] = []
     for file in info.files:
         path, problem = path_of(folder, file.name) or folder / file.name, None
@@ -123,7 +124,7 @@ def verify(
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file into the cache, whole or not at all, also when two processes write it at once.
+    """Write a file into the cache atomically, even if two processes write it at once.
 
     Raises:
         UserError: the folder cannot be written to.
@@ -139,8 +140,8 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def adopt(info: DatasetInfo, source: Path) -> Path:
-    """Copy the dataset's files from a folder, or out of their archive there, into the cache,
-    checked and uncompressed.
+    """Copy the dataset's files from a folder, or from their archive in it, into the cache, checked
+    and uncompressed.
 
     Nothing is written unless all files are good. Returns the folder in the cache.
 

@@ -1,4 +1,4 @@
-"""The datasets dualml knows: their files, checksums, mirrors, provenance and fixed constants."""
+"""Registry of the known datasets: their files, checksums, mirrors, provenance and constants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_NAMES = (
 )
 
 
-#: A number for all pixels, or one for each channel.
+#: A constant for all pixels, or one per channel.
 Constant = float | Sequence[float]
 
 
@@ -30,9 +30,9 @@ class IdxFile:
 
     Args:
         name: file name without ``.gz``.
-        shape: of the array inside.
+        shape: shape of the array in the file.
         checksum: ``"sha256:…"`` or ``"md5:…"`` of the *uncompressed* bytes, so that a plain file,
-            the original gzip and a recompressed gzip are all judged alike.
+            the original gzip and a recompressed gzip are all accepted.
     """
 
     name: str
@@ -41,19 +41,19 @@ class IdxFile:
 
     @property
     def size(self) -> int:
-        """Length of the uncompressed file in bytes; elements are one byte each."""
+        """Length of the uncompressed file in bytes, at one byte per element."""
         return 4 + 4 * len(self.shape) + math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class RecordFile:
-    """A file of equal records: some bytes of labels, and behind them an image of 3×32×32 bytes.
+    """A file of equal records, each of some label bytes and an image of 3×32×32 bytes.
 
     Args:
-        name: of the file.
-        records: how many there are.
-        labels: bytes of labels in a record.
-        checksum: ``"sha256:…"`` of the file; empty for a user's own.
+        name: file name.
+        records: number of records.
+        labels: label bytes of a record.
+        checksum: ``"sha256:…"`` of the file; empty for a user's own file.
     """
 
     name: str
@@ -63,7 +63,7 @@ class RecordFile:
 
     @property
     def record(self) -> int:
-        """Bytes of a record."""
+        """Bytes of one record."""
         return self.labels + math.prod(COLOUR)
 
     @property
@@ -74,11 +74,11 @@ class RecordFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """What is known about a dataset before any of it is read: see ``datasets.toml``.
+    """Facts about a dataset that are known before it is read, see ``datasets.toml``.
 
     Args:
         name: the word on the command line, and the folder's name in `DUALML_DATA` and the cache.
-        what: one line for people.
+        what: a one-line description.
     """
 
     name: str
@@ -89,10 +89,10 @@ class Info:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo(Info):
-    """Of images: every sample is 28×28, grey.
+    """Facts about an image dataset; its samples are 28×28 and grey.
 
-    ``mean`` and ``std`` are of the training pixels divided by 255, of colour images one for each
-    channel.
+    ``mean`` and ``std`` are those of the training pixels divided by 255, one per channel for colour
+    images.
     """
 
     train: int
@@ -105,22 +105,23 @@ class DatasetInfo(Info):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a sample: channels, rows, columns."""
+        """Shape of a sample: channels, rows, columns."""
         return (1, 28, 28)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Names of the folder of its files in ``DUALML_DATA``; the first one in the cache, too."""
+        """Folder names of its files in ``DUALML_DATA``; the first one is also used in the cache."""
         return (self.name,)
 
     @property
     def needs(self) -> str:
-        """What a user without a network brings."""
+        """Description of the files that a user without a network must provide."""
         return "the four files"
 
     @property
     def files(self) -> tuple[IdxFile | RecordFile, ...]:
-        """Train images, train labels, test images, test labels; none if embedded."""
+        """Training images, training labels, test images and test labels; none if the dataset is
+        embedded."""
         train, test = self.train, self.test
         shapes = ((train, 28, 28), (train,), (test, 28, 28), (test,))
         named = zip(FILE_NAMES, shapes, self.checksums, strict=False)
@@ -128,29 +129,30 @@ class DatasetInfo(Info):
 
     @property
     def embedded(self) -> bool:
+        """Whether dualml has the dataset without any file."""
         return not self.checksums
 
     @property
     def remedy(self) -> str:
-        """The command that brings good files."""
+        """Command that downloads good files."""
         return f"dualml data get {self.name}"
 
     @property
     def env_remedy(self) -> str:
-        """The same where ``DUALML_DATA`` holds bad files, since it comes before the cache."""
+        """Remedy for bad files in ``DUALML_DATA``, which comes before the cache."""
         return f"repair the folder, or unset DUALML_DATA and run {self.remedy}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordInfo(DatasetInfo):
-    """Of colour images, 32×32, in the binary files of CIFAR.
+    """Facts about a dataset of 32×32 colour images in CIFAR's binary files.
 
     Args:
-        home: folder of the files in ``DUALML_DATA`` and the cache; datasets with other labels of
-            the same images have the same one.
-        archive, inside: the archive that is published, and the folder of the files in it.
-        size, sha256: of the archive.
-        labels, label: bytes of labels in a record, and which of them is the class.
+        home: folder of the files in ``DUALML_DATA`` and the cache; datasets that label the same
+            images differently share it.
+        archive, inside: name of the published archive, and the folder of the files in it.
+        size, sha256: size in bytes and checksum of the archive.
+        labels, label: label bytes of a record, and the index of the one that is the class.
         shards: name, records and checksum of each file; the last one is the test set.
     """
 
@@ -177,7 +179,7 @@ class RecordInfo(DatasetInfo):
 
     @property
     def files(self) -> tuple[RecordFile, ...]:
-        """The training files in order, and the test file."""
+        """Training files in order, then the test file."""
         return tuple(
             RecordFile(name, records, self.labels, checksum)
             for name, records, checksum in self.shards
@@ -190,12 +192,12 @@ class RecordInfo(DatasetInfo):
 
 @dataclass(frozen=True, kw_only=True)
 class TextInfo(Info):
-    """Of a text for language models; the last tenth of its lines is for testing.
+    """Facts about a text for language models; the last tenth of its lines is for testing.
 
     Args:
-        classes: where each line has a label, for classifiers: name of label 0, 1, …
-        file: its name in the folder ``name`` of ``DUALML_DATA``; empty for a text made here.
-        size: of the file in bytes.
+        classes: names of the labels 0, 1, … of a labelled text for classifiers; else empty.
+        file: file name in the folder ``name`` of ``DUALML_DATA``; empty for a generated text.
+        size: size of the file in bytes.
     """
 
     lines: int
@@ -206,16 +208,17 @@ class TextInfo(Info):
 
     @property
     def test(self) -> int:
-        """Lines for testing."""
+        """Number of lines for testing."""
         return self.lines // 10
 
     @property
     def generated(self) -> bool:
+        """Whether dualml generates the text."""
         return not self.file
 
     @property
     def remedy(self) -> str:
-        """How to bring the file: nothing can be downloaded."""
+        """Instruction how to provide the file, which cannot be downloaded."""
         return (
             f"put {self.file} ({self.size:,} bytes, sha256 {self.sha256[:12]}…) into a folder "
             f"{self.name}/ and set DUALML_DATA to the folder that holds {self.name}/"
@@ -228,12 +231,12 @@ DATASETS: dict[str, DatasetInfo] = {
     **{name: RecordInfo(name=name, **facts) for name, facts in _KNOWN["records"].items()},
 }
 TEXTS = {name: TextInfo(name=name, **facts) for name, facts in _KNOWN["texts"].items()}
-#: What stands in for images, for a text, and for labelled sentences, that cannot be had.
+#: Names of the datasets that replace images, a text, and labelled sentences that are not available.
 EMBEDDED, GENERATED, LABELLED = "digits", "sentences", "feelings"
 
 
 def find(name: str) -> DatasetInfo:
-    """A dataset of images by name.
+    """Return the facts about an image dataset by name.
 
     Raises:
         UserError: unknown name.

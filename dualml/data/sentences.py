@@ -1,9 +1,9 @@
-"""The text that dualml makes itself: English sentences of a small probabilistic grammar.
+"""The text that dualml generates: English sentences of a small probabilistic grammar.
 
-A language model has something to learn here within an epoch: which kind of word can follow, that
-subject and verb agree, also across a clause between them, and what is read, planted or crossed.
-Every choice comes from SHA-256 of a running number: the same sentences on every machine, whatever
-the version of any random generator.
+A language model can learn within an epoch which kind of word can follow, that subject and verb
+agree even across a clause between them, and what is read, planted or crossed. Every choice comes
+from the SHA-256 of a counter, so that the sentences are the same on every machine, whatever the
+version of any random generator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ DEEPEST = 2  # clauses inside clauses
 
 
 def pairs(text: str) -> tuple[Pair, ...]:
-    """``"dog dogs, cat cats"`` → its pairs; earlier ones are drawn more often."""
+    """Parse ``"dog dogs, cat cats"`` into (singular, plural) pairs; earlier ones are drawn more
+    often."""
     one_of_each = (pair.split() for pair in text.split(","))
     return tuple((one, several) for one, several in one_of_each)
 
@@ -62,22 +63,23 @@ LINKS = ("and", "but", "because", "when")
 
 
 class Draw:
-    """Choices that are the same everywhere."""
+    """Random choices by SHA-256 of a counter, identical on every machine."""
 
     def __init__(self, key: str = "sentences") -> None:
         self.key, self.drawn = key, 0
 
     def below(self, n: int) -> int:
-        """A whole number from 0 to n - 1."""
+        """Draw an integer from 0 to n - 1."""
         self.drawn += 1
         digest = hashlib.sha256(f"{self.key} {self.drawn}".encode()).digest()
         return int.from_bytes(digest[:8], "little") % n
 
     def chance(self, percent: int) -> bool:
+        """Return True with a probability of ``percent`` percent."""
         return self.below(100) < percent
 
     def of(self, items: Sequence[T]) -> T:
-        """One of k, with weights k, k - 1, …, 1."""
+        """Draw one of k items with weights k, k - 1, …, 1."""
         k = len(items)
         left = self.below(k * (k + 1) // 2)
         for i in range(k):
@@ -88,12 +90,13 @@ class Draw:
 
 
 def sentences() -> list[Words]:
-    """All sentences, word by word, each with its full stop."""
+    """Return all sentences as lists of words, each with its full stop."""
     draw = Draw()
     return [sentence(draw) for _ in range(SENTENCES)]
 
 
 def sentence(draw: Draw) -> Words:
+    """Draw one sentence: one or two clauses, perhaps with a time."""
     early = draw.of(TIMES).split() if draw.chance(15) else []
     first = clause(draw, 0)
     late = draw.of(TIMES).split() if not early and draw.chance(15) else []
@@ -102,12 +105,13 @@ def sentence(draw: Draw) -> Words:
 
 
 def clause(draw: Draw, depth: int) -> Words:
+    """Draw a subject and a predicate that agree in number."""
     number = draw.below(2)
     return [*someone(draw, number, depth), *doing(draw, number, depth)]
 
 
 def someone(draw: Draw, number: int, depth: int) -> Words:
-    """People, perhaps with a place or a clause that says which of them."""
+    """Draw people as a subject, perhaps with a place or a relative clause."""
     words = noun(draw, number, PEOPLE, OF_PEOPLE)
     more = draw.below(10) if depth < DEEPEST else 9
     if more < 2:
@@ -121,12 +125,13 @@ def someone(draw: Draw, number: int, depth: int) -> Words:
 
 
 def noun(draw: Draw, number: int, nouns: Sequence[Pair], kinds: Sequence[str]) -> Words:
+    """Draw an article, perhaps an adjective, and a noun; ``number`` 0 is singular, 1 plural."""
     kind = [draw.of(kinds)] if draw.chance(35) else []
     return [draw.of(ARTICLES[number]), *kind, draw.of(nouns)[number]]
 
 
 def doing(draw: Draw, number: int, depth: int) -> Words:
-    """A verb of one or of several, and what goes with it."""
+    """Draw a verb in the given number with its object or adverb."""
     often = [draw.of(OFTEN)] if draw.chance(20) else []
     what = draw.below(10)
     if what < 3:

@@ -1,7 +1,7 @@
-"""A dataset by name, from the first source that has it.
+"""Loading of a dataset by name from the first source that has it.
 
-`DUALML_DATA`, the user's cache, a download, and, only for a dataset nobody asked for by name, the
-embedded digits with a notice. Texts: see `dualml.data.corpora`.
+The sources are `DUALML_DATA`, the user's cache, a download, and, only if the dataset was not
+requested by name, the embedded digits with a notice. For texts see `dualml.data.corpora`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def load(
     pretrained: str = "",
     tokens: Tokens = "words",
 ) -> Dataset:
-    """The dataset ``name``, or the embedded one in its place.
+    """Load the dataset ``name``, or the embedded one in its place.
 
     Args:
-        name: of a known dataset; or the path of a folder of images (`dualml.data.own`), or of a
-            text file, which has a separator, ends in
-            ``.txt`` or ``.md``, or is there.
-        explicit: the user named the dataset; then another one never stands in for it.
-        words, length: of a text: the size of its vocabulary at most, and the tokens of a window.
-        labels: of a text: its sentences with their classes, each a sample of ``length`` tokens.
-        pretrained: of labelled sentences: the folder whose ``vocab.txt`` makes their tokens.
-        tokens: of a text: what a token is.
+        name: name of a known dataset, path of a folder of images (`dualml.data.user_images`), or
+            path of a text file: it has a separator, ends in ``.txt`` or ``.md``, or exists.
+        explicit: the user named the dataset, so that no other one may replace it.
+        words, length: largest vocabulary size of a text, and the tokens of a window.
+        labels: load a text's labelled sentences, each a sample of ``length`` tokens.
+        pretrained: folder whose ``vocab.txt`` encodes labelled sentences; empty: a vocabulary of
+            words.
+        tokens: the kind of token of a text.
 
     Raises:
         UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
@@ -72,10 +72,10 @@ def load(
 
 
 def load_again(planned: Mapping[str, Any]) -> Dataset:
-    """The dataset that a plan's data describe, and no other.
+    """Load the dataset that a plan's ``data`` describes, and no other.
 
     Raises:
-        UserError: it cannot be had any more, or is not the one of the plan.
+        UserError: it is not available any more, or is not the one of the plan.
     """
     keys = ("words", "length", "labels", "pretrained", "tokens")
     made = {key: planned[key] for key in keys if key in planned}
@@ -85,7 +85,7 @@ def load_again(planned: Mapping[str, Any]) -> Dataset:
 
 
 def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
-    """The dataset from its files in ``folder``, each checked against the registry.
+    """Load a dataset from its files in ``folder``, each checked against the registry.
 
     Raises:
         UserError: a missing or bad file, unequal numbers of images and labels, or a label that is
@@ -99,11 +99,11 @@ def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
 
 
 def from_own(folder: Path) -> Dataset:
-    """Images of the user's own; without names, as many classes as the labels say, and always
-    normalised by what is measured over its training images.
+    """Load the user's own images, normalised by the statistics of their training images; without
+    class names, there are as many classes as the labels need.
 
     Raises:
-        UserError: a file is cut short, or a label has no name.
+        UserError: a file is truncated, or a label has no name.
     """
     folder = folder.resolve()
     info = own.describe(folder)
@@ -117,6 +117,7 @@ def from_own(folder: Path) -> Dataset:
 
 
 def read(folder: Path, file: IdxFile, remedy: str) -> Array:
+    """Read one IDX file after checking it; raise `UserError` if it is missing or bad."""
     path = path_of(folder, file.name)
     if path is None:
         raise idx.fault(folder / file.name, "is missing", remedy)
@@ -124,6 +125,7 @@ def read(folder: Path, file: IdxFile, remedy: str) -> Array:
 
 
 def embedded(info: DatasetInfo, notice: dict[str, str] | None) -> Dataset:
+    """Load the embedded digits."""
     return assembled(info, "embedded", notice, digits.arrays(), Path("scikit-learn"))
 
 
@@ -134,7 +136,7 @@ def assembled(
     arrays: Sequence[Array],
     where: Path,
 ) -> Dataset:
-    """Check that images and labels belong together, and take the fingerprint."""
+    """Check that images and labels belong together, and make the dataset with its fingerprint."""
     train_x, train_y, test_x, test_y = arrays
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         what = f"({info.name}, {part}) has"
@@ -159,11 +161,12 @@ def assembled(
 
 
 def constant(value: Constant) -> float | tuple[float, ...]:
+    """Return a normalisation constant as a float, or as one float per channel."""
     return float(value) if isinstance(value, int | float) else tuple(map(float, value))
 
 
 def stands_in(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
-    """What console and report say when the embedded dataset stands in, in both languages."""
+    """Return the notice for console and report that the embedded dataset stands in, by language."""
     reasons = both("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
     values = {
         "used": used.name, "what": used.what, "train": used.train, "test": used.test,

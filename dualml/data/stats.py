@@ -1,7 +1,7 @@
-"""Mean and deviation of every channel of a set of images, for `dualml.data.normalised`.
+"""Mean and standard deviation per channel of a set of images, for `dualml.data.normalised`.
 
-Sums of bytes and of their squares are whole numbers: they are added up exactly, few images at a
-time, and the two quotients at the end are all that is rounded.
+Sums of bytes and of their squares are integers and exact; images are processed in small batches,
+and only the two quotients at the end are rounded.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 from dualml.data.dataset import Array, channels_of
 from dualml.errors import UserError
 
-#: Images that are looked at together.
+#: Images that are processed together.
 AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of pixels divided by 255, one number for each channel.
+    """Statistics of pixels divided by 255, one number per channel.
 
     Attributes:
-        samples: images.
-        pixels: of one channel of all of them.
-        mean, std: over all pixels of the channel; the deviation is that of the whole set, divided
-            by the number of pixels.
-        image_std: the mean over the images of the deviation inside of each, which is smaller: it
-            leaves out how images differ from one another. It is often taken for ``std``.
+        samples: number of images.
+        pixels: number of pixels of one channel in all images.
+        mean, std: mean and population standard deviation over all pixels of the channel.
+        image_std: mean over the images of the standard deviation within each image. It is smaller
+            than ``std``, since it ignores how images differ from one another, and often mistaken
+            for it.
     """
 
     samples: int
@@ -40,10 +40,10 @@ class Statistics:
 
     @property
     def constants(self) -> tuple[float | list[float], float | list[float]]:
-        """``mean`` and ``std`` for `normalised`: numbers of grey images, lists of colour images.
+        """``mean`` and ``std`` for `normalised`: numbers for grey images, lists for colour images.
 
         Raises:
-            UserError: a channel is the same everywhere, and cannot be divided by its deviation.
+            UserError: a channel is constant, so that its deviation is 0.
         """
         if 0.0 in self.std:
             raise UserError(
@@ -56,7 +56,7 @@ class Statistics:
 
 
 def statistics(images: Array) -> Statistics:
-    """The statistics of images, uint8 (N, H, W) or (N, C, H, W).
+    """Compute the statistics of images uint8 (N, H, W) or (N, C, H, W).
 
     Raises:
         UserError: there are none.

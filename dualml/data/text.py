@@ -1,6 +1,6 @@
-"""From a text to samples of a language model: lines, words, vocabulary, windows of tokens.
+"""Conversion of a text to samples of a language model: lines, words, vocabulary, windows of tokens.
 
-Everything is plain counting, so that the samples are the same on every machine.
+Every step only counts, so that the samples are the same on every machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ONE_IN = 10  # lines is for testing
 
 #: Ideographs and kana.
 CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-#: Words of a line without spaces: characters, but ASCII letters and digits stay together.
+#: Words of a line without spaces: single characters, but runs of ASCII letters and digits.
 CHARACTERS = re.compile(r"[A-Za-z0-9]+|\S")
 #: A space beside a Chinese or Japanese letter or mark.
 WIDE = f"[\u3000-\u303f\uff00-\uffef{CJK.pattern[1:]}"
@@ -38,10 +38,10 @@ BESIDE = re.compile(f"(?<={WIDE}) | (?={WIDE})")
 
 
 def read(path: Path) -> str:
-    """The text of a UTF-8 file.
+    """Read a UTF-8 text file.
 
     Raises:
-        UserError: missing, a directory, unreadable, empty, or not UTF-8.
+        UserError: the file is missing, a directory, unreadable, empty, or not UTF-8.
     """
     if path.is_dir():
         raise UserError(f"{path} is a directory; name the text file in it")
@@ -64,12 +64,12 @@ def read(path: Path) -> str:
 
 
 def lines_of(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
-    """The words of every line that has any, and the number of lines without spaces; or its
-    `characters`, and 0.
+    """Split a text into the words of each non-empty line, and count the lines without spaces; or
+    split it into `to_characters`, with a count of 0.
 
-    Words are what white space separates. A line that has no ASCII space but Chinese or Japanese
-    letters is not separated into words: there every character is one, while ASCII letters and
-    digits stay together (``用PyTorch训练`` → ``用``, ``PyTorch``, ``训``, ``练``).
+    White space separates words. In a line without an ASCII space but with Chinese or Japanese
+    letters every character is a word, while ASCII letters and digits stay together:
+    ``用PyTorch训练`` is ``用``, ``PyTorch``, ``训``, ``练``.
     """
     lines, joined = [], 0
     for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -86,18 +86,19 @@ def lines_of(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
 
 
 def characters(lines: Sequence[Line]) -> list[Line]:
-    """Every character of a line of words as a word, and one space where white space was, except
-    beside Chinese and Japanese letters, where who separated the words put it.
+    """Split words into characters, with one space where white space was, except beside Chinese and
+    Japanese letters, where only the segmentation put it.
 
     Example:
-        >>> characters([["我", "爱", "machine", "learning"]]) == [list("我爱machine learning")]
+        >>> to_characters([["我", "爱", "machine", "learning"]]) == [list("我爱machine learning")]
         True
     """
     return [list(BESIDE.sub("", " ".join(line))) for line in lines]
 
 
 def split(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Training and test part: the last tenth of the lines, at least one, is for testing."""
+    """Split lines into training and test part: the last tenth, at least one line, is for
+    testing."""
     train = len(lines) - max(1, len(lines) // ONE_IN)
     return lines[:train], lines[train:]
 
@@ -105,9 +106,9 @@ def split(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:
 def vocabulary(
     lines: Sequence[Line], words: int, special: Sequence[str] = SPECIAL
 ) -> tuple[str, ...]:
-    """At most so many words by token: the ``special`` ones, then the most frequent.
+    """Return at most ``words`` words by token: the ``special`` ones, then the most frequent.
 
-    Of words that are equally frequent the one that comes first in the text goes first.
+    Equally frequent words keep the order of their first appearance.
     """
     counts = Counter(word for line in lines for word in line if word not in special)
     ranked = sorted(counts, key=lambda word: -counts[word])  # stable: in the order of appearance
@@ -115,16 +116,17 @@ def vocabulary(
 
 
 def tokens(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:
-    """All words as one stream of tokens, every line with its end."""
+    """Encode all lines as one stream of tokens int32 (tokens,), each line with its end token."""
     number = {word: token for token, word in enumerate(known)}
     stream = [number.get(word, 0) for line in lines for word in (*line, END)]
     return np.array(stream, np.int32)
 
 
 def windows(stream: NDArray[np.int32], length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The stream cut into independent windows: (N, length) tokens, and the token after each.
+    """Cut a stream into independent windows: tokens int32 (N, length), and the next tokens int64
+    (N, length).
 
-    N = (tokens - 1) // length; what is left at the end is dropped.
+    N = (tokens - 1) // length; the remainder at the end is dropped.
     """
     n = max(0, (len(stream) - 1) // length)
     x = stream[: n * length].reshape(n, length)
@@ -142,12 +144,12 @@ def dataset(
     notice: dict[str, str] | None = None,
     path: Path | None = None,
 ) -> Dataset:
-    """The samples of a text.
+    """Make the dataset of a text for a language model.
 
     Args:
-        words: size of the vocabulary with `SPECIAL`, at most.
+        words: largest size of the vocabulary, including `SPECIAL`.
         length: tokens of a window.
-        path: of the file, where ``name`` alone would not find it again.
+        path: path of the file, if ``name`` alone does not identify it.
 
     Raises:
         UserError: too few words for one window of each part.

@@ -1,4 +1,4 @@
-"""Tokens as BERT's own tokenizer makes them, from the ``vocab.txt`` of a folder of Hugging Face's.
+"""BERT's WordPiece tokens, from the ``vocab.txt`` of a Hugging Face folder.
 
 Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", sec. 3, and
 Wu et al. 2016, "Google's Neural Machine Translation System", sec. 4.1.
@@ -24,13 +24,13 @@ from dualml.strict import explain
 
 VOCABULARY, SETTINGS = "vocab.txt", "tokenizer_config.json"
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
-#: The fewest tokens of a sample: `START`, one of a sentence, `END`.
+#: Smallest length of a sample: `START`, one token of a sentence, `END`.
 LEAST = 3
 INSTALL = "pip install 'dualml[bert]'"
 
 
 class Settings(BaseModel):
-    """What ``tokenizer_config.json`` says of a text before it is cut into tokens."""
+    """Text normalisation settings of ``tokenizer_config.json``."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -41,11 +41,11 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class WordPiece:
-    """The tokens of a vocabulary.
+    """A WordPiece vocabulary with its normalisation settings.
 
     Attributes:
-        words: by token; line by line what the file has.
-        sha256: of the file and of what `Settings` say: equal ones make equal tokens.
+        words: words by token, the lines of the file.
+        sha256: digest of the file and the settings; equal digests mean equal tokens.
     """
 
     folder: Path
@@ -55,10 +55,11 @@ class WordPiece:
 
     @classmethod
     def open(cls, folder: Path) -> WordPiece:
-        """
+        """Read the vocabulary and the settings of a folder.
+
         Raises:
-            UserError: the vocabulary is missing or damaged, has not the tokens that are needed, or
-                padding is not token 0.
+            UserError: the vocabulary is missing or damaged, lacks a special token, or its padding
+                is not token 0.
         """
         path = folder / VOCABULARY
         try:
@@ -90,11 +91,11 @@ class WordPiece:
 
     @functools.cached_property
     def numbers(self) -> dict[str, int]:
-        """Word → token; of one that is there twice the last, as transformers reads it."""
+        """Word → token; for a duplicate word the last token, as transformers reads it."""
         return {word: token for token, word in enumerate(self.words)}
 
     def check_size(self, rows: int) -> None:
-        """Raises `UserError` unless the model's word embedding has a row for each token."""
+        """Raise `UserError` unless the model's word embedding has one row per token."""
         if rows != len(self.words):
             raise UserError(
                 f"{self.folder / VOCABULARY} has {len(self.words):,} tokens, and the model's word "
@@ -104,16 +105,18 @@ class WordPiece:
     def tokens(
         self, name: str, lines: Sequence[Sequence[str]], length: int
     ) -> tuple[NDArray[np.int32], int]:
-        """(N, length): `START`, the sentence, `END`, then padding; and how many were cut.
+        """Encode sentences as tokens (N, length): `START`, the sentence, `END`, padding; also
+        return how many were truncated.
 
-        Words are put together with spaces: BERT's tokenizer separates Chinese letters itself, so
-        that spaces between them do not matter.
+        Words are joined with spaces. BERT's tokenizer separates Chinese letters itself, so spaces
+        between them do not matter.
 
         Args:
-            name: of the text, for errors.
+            name: name of the text, for error messages.
 
         Raises:
-            UserError: a sentence without a token, with its number; ``length`` has no room for one.
+            UserError: a sentence has no token (the text names it), or ``length`` is too small for
+                one.
         """
         check_length(length)
         tokenizer, rows, cut = self.tokenizer(), np.full((len(lines), length), PADDING, np.int32), 0
@@ -131,7 +134,8 @@ class WordPiece:
         return rows, cut
 
     def tokenizer(self) -> Any:
-        """Without special tokens: ``[SEP]`` in a text is three words, and no end."""
+        """Make the tokenizer without special tokens: ``[SEP]`` in a text is three words, not an end
+        token."""
         try:
             from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
         except ImportError:
@@ -148,7 +152,7 @@ class WordPiece:
 
 
 def check_length(length: int) -> None:
-    """Raises `UserError` for samples without room for a token of a sentence."""
+    """Raise `UserError` if ``length`` leaves no room for a token of a sentence."""
     if length < LEAST:
         raise UserError(
             f"data.length = {length}: {START}, a token and {END} need {LEAST}; raise it"
@@ -156,14 +160,15 @@ def check_length(length: int) -> None:
 
 
 def digest(content: bytes, settings: Settings) -> str:
+    """Return the SHA-256 of the vocabulary file's content and the settings."""
     return hashlib.sha256(content + settings.model_dump_json().encode()).hexdigest()
 
 
 def settings_of(folder: Path) -> Settings:
-    """Those of the folder; BERT's own where it has none."""
+    """Read the tokenizer settings of a folder; BERT's defaults if it has none."""
     path = folder / SETTINGS
     try:
-        # Not `read_json`: the largest length of a model is often a number beyond 64 bits.
+        # Not by `read_json`: a model's largest length is often a number beyond 64 bits.
         return Settings.model_validate_json(read_bytes(path, MOST_TEXT))
     except FileNotFoundError:
         return Settings()

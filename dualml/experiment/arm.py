@@ -1,4 +1,4 @@
-"""One arm of an experiment file: what is trained, and how."""
+"""One arm of an experiment file: one configuration to train or to measure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dualml.zero.settings import Sharding
 MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
 Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
-#: Keys of an arm that few need.
+#: Rarely used keys of an arm.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
     "dealt_to", "cores", "seeds", "model", "split", "method", "method_config", "launcher",
@@ -42,7 +42,8 @@ RARE = (
 
 
 class Slow(Strict):
-    """One node slowed, in the same way on every backend: see `dualml.aggregation.slow`."""
+    """A straggler that slows one rank in the same way on every backend: see
+    `dualml.aggregation.straggler`."""
 
     rank: Annotated[int, Field(ge=0)] = 0
     compute: Annotated[float, Field(ge=1, strict=False)] = 1.0
@@ -53,41 +54,41 @@ class Slow(Strict):
 
 
 class Arm(Strict):
-    """One variant.
+    """One configuration of an experiment.
 
-    ``batch_size`` 0 is the whole training set (gradient descent); ``samples`` restricts the arm to
-    a fixed random subset of at most so many, 0 is all; ``updates`` 0 means ``epochs`` passes;
-    gradients of batches larger than ``chunk`` are accumulated. ``seeds``: only the first so many of
-    the experiment's, 0 is all.
+    ``batch_size`` 0 is the whole training set (gradient descent). ``samples`` restricts the arm to
+    a fixed random subset of at most that size, 0 means all. ``updates`` 0 means ``epochs`` passes.
+    Gradients of batches larger than ``chunk`` are accumulated. ``seeds`` is the number of the
+    experiment's seeds to use, 0 means all.
 
-    ``kind`` ``collectives`` trains nothing: it times ``strategies`` on vectors of ``sizes`` bytes
-    among ``world_size`` ranks, each for about ``seconds``.
+    ``kind`` ``collectives`` times ``strategies`` on vectors of ``sizes`` bytes among ``world_size``
+    ranks, each for about ``seconds``, and trains nothing.
 
-    ``partition`` says which samples each rank has (see `dualml.partition`), of which it takes its
-    share of ``batch_size`` an update; without, the ranks share the batches of one order. One rank
-    with ``dealt_to`` n trains on what n ranks would have, all of it. Each rank has ``cores`` cores
-    of its own; 0: the ranks share what one rank would have.
+    ``partition`` assigns samples to ranks (see `dualml.partition`); in each update a rank takes its
+    share of ``batch_size`` from its own samples. Without a partition the ranks split the batches of
+    one order. One rank with ``dealt_to`` n trains on all samples that n ranks would have. Each rank
+    has ``cores`` cores of its own; 0: the ranks share the cores that one rank would have.
 
-    ``model`` is another model than the experiment's; ``recurrent`` are its settings, if it is a
-    recurrent one, over those of the experiment. With ``split`` the ranks share the model, not
-    the batch.
+    ``model`` replaces the experiment's model; ``recurrent`` overrides the experiment's settings of
+    a recurrent model. With ``split`` the model is split over the ranks, not the batch.
 
-    ``method``: an engine's own loop makes the updates (see `dualml.methods`), in place of
+    ``method`` names an engine whose own loop makes the updates (see `dualml.methods`), instead of
     ``aggregation``. ``method_config`` is the engine's own configuration, a table or the path of a
-    file of JSON (see `dualml.methods.config`). ``launcher`` starts the ranks in place of dualml.
-    ``backends``: only these run the arm; none named, all do.
+    JSON file (see `dualml.methods.config`). ``launcher`` starts the ranks instead of dualml.
+    ``backends`` lists the backends that run the arm; empty: all.
 
-    ``precision`` is the type of the products of matrices (see `dualml.precision`), ``loss_scale``
-    what the loss is multiplied with before the backward pass: a number, or ``dynamic``; left out,
-    ``dynamic`` with ``fp16``, else nothing.
+    ``precision`` is the dtype of matrix products (see `dualml.precision`). ``loss_scale``
+    multiplies the loss before the backward pass: a number, or ``dynamic``; the default is
+    ``dynamic`` with ``fp16``, else no scaling.
 
-    ``zero`` 1, 2 or 3: the ranks share out the optimizer's state, gradients, too, and weights, too
-    (see `dualml.zero`); ``zero_reduce`` ``all_reduce`` is the way that moves more. ``zero_lower``:
-    whole weights and gradients are held in ``precision``, the float32 weights are shared out.
+    ``zero`` 1, 2 or 3 shards the optimizer state, also the gradients, and also the weights (see
+    `dualml.zero`). ``zero_reduce`` ``all_reduce`` needs more communication than the default. With
+    ``zero_lower`` full weights and gradients are held in ``precision``, and the float32 weights are
+    sharded.
 
-    ``offload``: what is kept in host memory or on disk (see `dualml.offload`).
+    ``offload`` says what is kept in host memory or on disk (see `dualml.offload`).
 
-    ``recompute``: which activations are computed again in the backward pass: ``none``,
+    ``recompute`` selects the activations to recompute in the backward pass: ``none``,
     ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
     """
 
@@ -259,6 +260,8 @@ class Arm(Strict):
     @model_validator(mode="before")
     @classmethod
     def _said_or_left_out_it_is_one_arm(cls, values: Any) -> Any:
+        """Drop an explicit ``dynamic`` loss scale with ``fp16``, its default, so that both forms
+        are the same arm."""
         table = values if isinstance(values, dict) else {}
         if (table.get("precision"), table.get("loss_scale")) == ("fp16", "dynamic"):
             return {key: value for key, value in table.items() if key != "loss_scale"}
@@ -361,35 +364,39 @@ class Arm(Strict):
 
     @property
     def variant(self) -> str:
-        """The arm's model among those of the experiment: its name and its own settings, as in
-        ``rnn_lm.gru.layers2.tied``; empty: the experiment's model."""
+        """Identifier of the arm's own model and its settings, as in ``rnn_lm.gru.layers2.tied``;
+        empty: the experiment's model."""
         return ".".join((self.model, *self.recurrent.words)) if self.model else ""
 
     @property
     def rule(self) -> Rule:
+        """Update rule of the optimizer."""
         return rule_from(self.optimizer)
 
     @property
     def plan_partition(self) -> Partition | None:
+        """Partition of the samples, or None without one."""
         return partition_from(self.partition) if self.partition else None
 
     @property
     def dealt_ranks(self) -> int:
-        """Ranks that the partition deals to."""
+        """Number of ranks to which the partition assigns samples."""
         return self.dealt_to or self.world_size
 
     @property
     def plan_schedule(self) -> Schedule:
+        """Learning rate schedule."""
         return Schedule(**self.schedule)
 
     @property
     def plan_precision(self) -> Precision:
+        """Precision of the arithmetic, with the default loss scale filled in."""
         scale: LossScale = "dynamic" if self.precision == "fp16" else None
         return Precision(self.precision, self.loss_scale or scale)
 
     @property
     def combines(self) -> str:
-        """The setting that says how several ranks train one model, for messages."""
+        """Key of the setting by which several ranks train one model, for messages."""
         if self.method:
             return f"method = {self.method}"
         if self.split is not None:
@@ -399,7 +406,7 @@ class Arm(Strict):
 
     @property
     def sharding(self) -> Sharding:
-        """Of an arm with ``zero`` or ``offload``."""
+        """Sharding of an arm with ``zero`` or ``offload``."""
         stage = self.zero if self.offload is None else stage_of(self.zero, self.offload)
         own = sharding_of(stage, self.zero_reduce, self.zero_lower, self.aggregation)
         return own if self.offload is None else units_for(own, self.aggregation)

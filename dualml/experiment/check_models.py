@@ -1,4 +1,4 @@
-"""Which models the settings of models in an experiment file are of."""
+"""Check that the model settings of an experiment file belong to its models."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SIZED = (*DECODERS, *RESNETS)
 def check_models(
     own: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: Recurrent
 ) -> None:
-    """Raises `UserError` for settings that no model of the experiment has, or cannot have.
+    """Raise `UserError` for settings that no model of the experiment has, or that it cannot have.
 
     Args:
-        own: the experiment's model.
+        default_model: the experiment's model.
     """
     models = [own, *(arm.model for arm in arms.values())]
     if sizes.given and not set(models) & set(SIZED):

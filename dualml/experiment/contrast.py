@@ -1,9 +1,9 @@
-"""The controlled comparison: arms that agree in everything but what is said to vary.
+"""Controlled comparison: arms that agree in all settings except those that vary.
 
-Everything is what an arm's settings decide, defaults filled in. Its group and the number of its
-seeds decide nothing; of a split counts where it is cut, not how that place was chosen; of a
-partition the number of ranks it deals to. What varies is named by dotted keys of the arm
-(``split.micro_batches``, ``optimizer.lr``); a name without a dot is the whole table (``slow``).
+Settings are compared with their defaults filled in. An arm's group and its number of seeds do not
+count; for a split the cut counts, not how it was chosen; for a partition the number of ranks that
+it assigns samples to. Varying settings are named by dotted keys of the arm
+(``split.micro_batches``, ``optimizer.lr``); a name without a dot is a whole table (``slow``).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from dualml.offload.settings import Offload
 from dualml.optim import Schedule, rule_from
 from dualml.partition import partition_from
 
-#: An arm as it was validated, or as a run folder has it: of a newer version, with unknown keys.
+#: A validated arm, or the arm of a run folder, which may have unknown keys of a newer version.
 Settings: TypeAlias = Arm | Mapping[str, Any]
 #: Dotted key → value.
 Decisions: TypeAlias = Mapping[str, Hashable]
-#: Where an arm stands in a lab, and how often it is repeated: neither changes what it does.
+#: Keys that do not change what an arm does: its group in a lab, and its number of repetitions.
 IDLE = ("group", "seeds")
 #: Used by arms of kind ``collectives`` alone.
 TIMING = ("sizes", "strategies", "seconds")
-#: What chooses the place of a cut that is not given.
+#: Keys that choose the cut of a split if it is not given.
 CHOOSES_CUT = ("stages", "balance")
-#: The tables of an arm whose keys are known; those of a rule or a partition depend on its name.
+#: Tables of an arm whose keys are known; those of a rule or a partition depend on its name.
 TABLES: Mapping[str, type[BaseModel]] = {
     "aggregation": Aggregation, "split": Split, "slow": Slow, "offload": Offload,
     "recurrent": Recurrent,
@@ -43,11 +43,11 @@ OPEN = ("optimizer", "partition")
 
 
 class Contrast:
-    """The arms of an experiment, to be held against one another.
+    """Comparison of the arms of an experiment by their settings.
 
     Args:
-        arms: in the experiment's order.
-        cuts: where the plan cuts the split ones, as far as that is known.
+        arms: arm → its settings, in the experiment's order.
+        cuts: split arm → the layers at which the plan cuts its model, as far as known.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Contrast:
     def groups(
         self, among: Collection[str] | None = None, *, vary: Sequence[str]
     ) -> list[list[str]]:
-        """Arms that agree in all but ``vary``, in their order; also groups of one."""
+        """Group arms that agree in all settings except ``vary``, in their order; groups may have
+        one arm."""
         groups: dict[Hashable, list[str]] = {}
         for name in self.decisions if among is None else among:
             groups.setdefault(self.agreed(name, vary), []).append(name)
@@ -69,7 +70,8 @@ class Contrast:
     def partners(
         self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> list[str]:
-        """The other arms that differ from ``arm`` in nothing but ``vary``, if ``where`` holds."""
+        """Return the other arms that differ from ``arm`` in nothing but ``vary`` and satisfy
+        ``where``."""
         same = self.agreed(arm, vary)
         others = (name for name in self.decisions if name != arm)
         return [name for name in others if self.agreed(name, vary) == same and where(name)]
@@ -77,14 +79,14 @@ class Contrast:
     def partner(
         self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> str | None:
-        """The first of them."""
+        """Return the first of `partners`, or None."""
         return next(iter(self.partners(arm, vary=vary, where=where)), None)
 
     def without_slow_node(
         self, arm: str, where: Callable[[str], object] = lambda name: True
     ) -> str | None:
-        """The arm that does the same with healthy nodes only; else one that does so for longer or
-        shorter."""
+        """Return the arm that differs only in having no straggler, or else one that also trains for
+        longer or shorter; None without one."""
 
         def healthy(name: str) -> bool:
             return "slow" in self.decisions[name] and bool(where(name))  # a table is flat
@@ -93,13 +95,14 @@ class Contrast:
         return exactly or self.partner(arm, vary=("slow", "epochs", "updates"), where=healthy)
 
     def varied(self, among: Collection[str]) -> list[str]:
-        """The dotted keys in which these arms differ."""
+        """Return the dotted keys in which these arms differ."""
         every = [self.decisions[name] for name in among]
         keys = dict.fromkeys(key for each in every for key in each)
         return [key for key in keys if len({each.get(key, ...) for each in every}) > 1]
 
     def agreed(self, arm: str, vary: Sequence[str]) -> Hashable:
-        """What the arm decides but for ``vary``: equal for arms that agree in it."""
+        """Return a key of the arm's settings except ``vary``, equal for arms that agree in all
+        others."""
         key = arm, tuple(vary)
         if key not in self._agreed:
             for name in vary:
@@ -113,10 +116,10 @@ class Contrast:
 
 
 def decisions(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
-    """All that the settings of an arm decide.
+    """Flatten the settings of an arm to dotted key → value, with defaults filled in.
 
     Args:
-        cut: where the plan cuts it.
+        cut: the layers at which the plan cuts the arm's model; None: unknown.
     """
     given = arm.model_dump(mode="json") if isinstance(arm, Arm) else arm
     whole = {**_defaults(Arm), **given}
@@ -125,7 +128,8 @@ def decisions(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
     whole["schedule"] = _filled(Schedule().describe(), whole["schedule"])
     whole["optimizer"] = _described(lambda x: rule_from(x).hyperparameters(), whole["optimizer"])
     whole["partition"] = _described(lambda x: partition_from(x).describe(), whole["partition"])
-    # With one rank alone it says for how many the samples are dealt; with more it repeats them.
+    # With one rank it is the number of ranks of the partition; with more it only repeats the world
+    # size.
     dealt_to = whole["dealt_to"] or whole["world_size"]
     whole["dealt_to"] = dealt_to if whole["partition"] else 0
     split = whole["split"]
@@ -139,7 +143,7 @@ def decisions(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
 
 
 def known(name: str) -> None:
-    """Raises `ValueError` for a name of something that no arm has, and that so never varies."""
+    """Raise `ValueError` for the name of a setting that no arm has, since it would never vary."""
     outer, _, inner = name.partition(".")
     inside = {key: list(table.model_fields) for key, table in TABLES.items()}
     inside["schedule"] = [field.name for field in fields(Schedule)]
@@ -150,12 +154,13 @@ def known(name: str) -> None:
 
 
 def covered(key: str, names: Collection[str]) -> bool:
-    """Whether a dotted key is one of these or in one of these tables."""
+    """Return whether a dotted key is one of these names or lies in a table among them."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 @cache
 def _defaults(table: type[BaseModel]) -> Mapping[str, Any]:
+    """Return field → default of a table's fields."""
     every = {
         name: field.get_default(call_default_factory=True)
         for name, field in table.model_fields.items()
@@ -166,11 +171,12 @@ def _defaults(table: type[BaseModel]) -> Mapping[str, Any]:
 
 
 def _filled(usual: Mapping[str, Any], given: Any) -> Any:
+    """Fill in the defaults of a table; return any other value unchanged."""
     return {**usual, **given} if isinstance(given, Mapping) else given
 
 
 def _described(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
-    """With the defaults of a rule or partition that this version knows."""
+    """Fill in the defaults of a rule or partition, if this version knows it."""
     try:
         return read(given) if given else given
     except (UserError, TypeError, AttributeError):
@@ -178,6 +184,7 @@ def _described(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hashable]]:
+    """Flatten nested tables to pairs of dotted key and value."""
     pairs: list[tuple[str, Hashable]] = []
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
@@ -188,6 +195,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hashabl
 
 
 def _frozen(value: Any) -> Hashable:
+    """Convert a value to a hashable one."""
     if isinstance(value, Mapping):
         return frozenset((key, _frozen(each)) for key, each in value.items())
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Which samples the ranks of an arm train on, update by update."""
+"""Batches of an arm: the samples on which each rank trains, update by update."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Index = NDArray[np.int32]
 
 
 def deal_key(arm: Arm, seed: int) -> str:
-    """Where the lists of an arm's ranks are in the plan's order; arms that deal alike share it."""
+    """Return the key of an arm's partition in the plan's order; arms with equal partitions share
+    it."""
     settings = json.dumps([arm.partition, arm.dealt_ranks, arm.samples], sort_keys=True)
     short = hashlib.sha256(settings.encode()).hexdigest()[:10]
     return f"seed{seed}/deal-{arm.partition.get('name')}-n{arm.dealt_ranks}-{short}"
@@ -31,14 +32,15 @@ def deal_key(arm: Arm, seed: int) -> str:
 
 @dataclass(frozen=True)
 class Course:
-    """The updates of one epoch: every rank goes through its list, so many samples an update.
+    """Batches of one epoch: every rank goes through its own list, a fixed number of samples per
+    update.
 
-    A rank that comes to its end earlier has nothing to contribute until the others are done, too:
-    no sample is lost, none is counted twice.
+    A rank whose list ends early contributes nothing until the others have finished: no sample is
+    lost, and none is counted twice.
 
     Args:
         lists: samples of each rank, in order.
-        batch_size: of all ranks together; 0 is everything at once.
+        batch_size: samples per update of all ranks together; 0: all samples in one update.
     """
 
     lists: Sequence[NDArray[Any]]
@@ -46,39 +48,40 @@ class Course:
 
     @functools.cached_property
     def each(self) -> list[int]:
-        """Samples of each rank in an update, until its list ends."""
+        """Samples per update of each rank, until its list ends."""
         if not self.batch_size:
             return [len(own) for own in self.lists]
         return parts_of(self.batch_size, len(self.lists))
 
     @property
     def updates(self) -> int:
-        """Until the last rank is through."""
+        """Number of updates until the last rank has finished its list."""
         pairs = zip(self.lists, self.each, strict=True)
         return max(math.ceil(len(own) / size) for own, size in pairs if size)
 
     def parts(self, position: int) -> list[NDArray[Any]]:
-        """Each rank's samples of an update, from 0; empty after its end."""
+        """Return each rank's samples of the update ``position``, from 0; empty after the end of its
+        list."""
         return [
             own[position * size : (position + 1) * size]
             for own, size in zip(self.lists, self.each, strict=True)
         ]
 
     def done(self, position: int) -> int:
-        """Samples of all ranks in the first ``position`` updates."""
+        """Return the number of samples of all ranks in the first ``position`` updates."""
         pairs = zip(self.lists, self.each, strict=True)
         return sum(min(position * size, len(own)) for own, size in pairs)
 
 
 class Feed:
-    """The samples of an arm's updates (from 1), as indices into the training set.
+    """Samples of an arm's updates (from 1), as indices into the training set.
 
     Args:
-        course: epoch → its updates.
+        course: function of the epoch that returns its batches.
 
     Attributes:
-        per_epoch: updates of an epoch.
-        ranks: that the samples of an update are dealt to.
+        per_epoch: number of updates of an epoch.
+        ranks: number of ranks over which an update's samples are divided.
     """
 
     def __init__(self, course: Callable[[int], Course]) -> None:
@@ -87,23 +90,24 @@ class Feed:
         self.ranks = len(self._course(0).parts(0))
 
     def parts(self, step: int) -> list[NDArray[np.int64]]:
-        """Samples of each rank."""
+        """Return the samples of each rank in an update."""
         epoch, position = divmod(step - 1, self.per_epoch)
         return [part.astype(np.int64) for part in self._course(epoch).parts(position)]
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """Samples of all ranks, one rank after the other."""
+        """Return the samples of all ranks in an update, concatenated by rank."""
         parts = self.parts(step)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def samples(self, step: int) -> int:
-        """How many single-sample gradients updates 1 … ``step`` compute."""
+        """Return the number of single-sample gradients in updates 1 … ``step``."""
         epochs, rest = divmod(step, self.per_epoch)
         course = self._course(0)  # every epoch deals as many
         return epochs * course.done(self.per_epoch) + course.done(rest)
 
     def of_ranks(self, step: int) -> list[int]:
-        """How many of them are each rank's; every epoch deals as many."""
+        """Return each rank's number of samples in updates 1 … ``step``; all epochs have equal
+        sizes."""
         epochs, rest = divmod(step, self.per_epoch)
         sizes = np.zeros((self.per_epoch, self.ranks), np.int64)
         for position in range(self.per_epoch if epochs else rest):
@@ -112,8 +116,8 @@ class Feed:
         return counts
 
     def typical(self, together: bool, updates: int) -> list[int]:
-        """A few updates that show each rank (or ``together``: one for all) every size of its part
-        that comes in so many updates."""
+        """Return a few updates that together show each rank (or all ranks as one, if ``combined``)
+        every batch size of the first ``updates`` updates."""
         seen: set[tuple[int, int]] = set()
         steps = []
         for position in range(min(self.per_epoch, updates)):
@@ -127,8 +131,8 @@ class Feed:
 
 @dataclass(frozen=True)
 class Shared(Course):
-    """The updates of an epoch of an arm without a partition: batches of one order, the only list,
-    each cut into nearly equal parts for so many ``ranks``."""
+    """Batches of one epoch without a partition: batches of one order, ``lists[0]``, each split into
+    nearly equal parts for ``ranks`` ranks."""
 
     ranks: int = 1
 
@@ -141,8 +145,8 @@ class Shared(Course):
 
 @dataclass(frozen=True)
 class Regrouped(Course):
-    """The updates of an epoch whose lists were dealt to another number of ranks: the pieces of all
-    lists, one after the other, cut into nearly equal parts for so many ``ranks``."""
+    """Batches of one epoch that were partitioned over another number of ranks: the parts of all
+    lists, concatenated and split into nearly equal parts for ``ranks`` ranks."""
 
     ranks: int = 1
 
@@ -160,15 +164,15 @@ def freeze_deals(
     order: dict[str, Index],
     stated: dict[str, list[dict[str, Any]]],
 ) -> None:
-    """Deal an arm's pool for all its epochs; lists and what they turn out to be are added.
+    """Partition an arm's pool for all its epochs; add the lists and their statistics.
 
     Args:
         pool: the arm's samples, as indices into the training set.
-        labels: of the training set; None where samples have none, as those of a text.
-        order, stated: grow by the lists, and by a `Statement` for each epoch.
+        labels: labels of the training set; None if the samples have none, as in a text.
+        order, stated: mappings to which the lists and the `PartitionStats` of each epoch are added.
 
     Raises:
-        UserError: with the arm's name: settings that cannot be met by these samples.
+        UserError: the settings cannot be met with these samples; the text names the arm.
     """
     key, rule = deal_key(arm, seed), arm.plan_partition
     if rule is None:
@@ -200,5 +204,5 @@ def freeze_deals(
 
 
 def lists_of(order: Mapping[str, Index], key: str, epoch: int, ranks: int) -> list[Index]:
-    """Each rank's samples of an epoch, as indices into the training set."""
+    """Return each rank's samples of an epoch, as indices into the training set."""
     return [order[f"{key}/epoch{epoch}/rank{rank}"] for rank in range(ranks)]

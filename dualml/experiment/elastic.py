@@ -1,8 +1,9 @@
-"""Trials that go on with another number of ranks: which can, and what each rank then has.
+"""Elastic trials: which ones can resume with another number of ranks, and the batches they then
+have.
 
-All state that decides the next update is the same on every rank of data parallel training, or is
-put together before it is saved (`dualml.zero`). What depends on the number of ranks, or belongs to
-one of them, cannot go on.
+In data parallel training all state that determines the next update is the same on every rank, or is
+gathered before it is saved (`dualml.zero`). A trial whose state depends on the number of ranks, or
+belongs to one rank, cannot resume with another number.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
 from dualml.strict import explain
 
-#: How samples are shared out after the change: the updates keep their batches, which do not depend
-#: on who computes them; each is cut into nearly equal parts, one for each rank. Of a partition the
-#: lists stay as they were dealt: an update's batch is the next piece of every list.
+#: How samples are divided after the change. Updates keep their batches, which do not depend on who
+#: computes them; each is split into nearly equal parts, one per rank. The lists of a partition stay
+#: as they are: an update's batch is the next piece of every list.
 RULE = "planned_batches"
 
 
 def why_not(arm: Arm, ranks: int) -> str:
-    """Say why a trial of an arm cannot go on with so many ranks; empty where it can."""
+    """Return why a trial of an arm cannot resume with this number of ranks; empty if it can."""
     sharing = arm.aggregation
     strategy = STRATEGIES.get(sharing.strategy)
     reasons = {

@@ -1,4 +1,4 @@
-"""When n workers must give the trajectory of one, and why not where they need not."""
+"""Baselines of arms: when n workers must reproduce the trajectory of one, and why they need not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dualml.experiment.contrast import Contrast
 from dualml.methods import METHODS
 from dualml.model.spec import ModelSpec
 
-#: What changes nothing in the arithmetic of an update but its rounding.
+#: Settings that change nothing in the arithmetic of an update but its rounding.
 HOW = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
     *(
@@ -28,12 +28,13 @@ HOW = (
 
 
 def inexact(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None:
-    """Why an arm follows another rule than the one it is held `against`; None where it does not:
-    then only rounding may tell them apart.
+    """Return why an arm follows another rule than its `baseline_of`; None if it follows the same
+    one, so that only rounding may distinguish them.
 
     Args:
-        samples: in the arm's training set, to know the sizes of its batches.
-        spec: its model.
+        samples: number of samples of the arm's training set, which decides the sizes of its
+            batches.
+        spec: the arm's model.
 
     Returns:
         A key: ``asynchronous``, ``neighbours``, ``compressed``, ``max``, ``median``,
@@ -79,8 +80,7 @@ def inexact(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None
 
 
 def single_of(name: str, contrast: Contrast) -> str | None:
-    """The arm with one rank, and without a method, that does the same as this one; None without
-    one."""
+    """Return the arm with one rank and without a method that does the same as this one, or None."""
 
     def plain(other: str) -> bool:
         decided = contrast.decisions[other]
@@ -90,8 +90,8 @@ def single_of(name: str, contrast: Contrast) -> str | None:
 
 
 def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
-    """Our own arm in one process, without a method, that does the same as this one but in a
-    precision; None without one."""
+    """Return dualml's own single-process arm, without a method, that does the same as this one in
+    the given precision, or None."""
 
     def own(other: str) -> bool:
         decided = contrast.decisions[other]
@@ -103,8 +103,8 @@ def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
 
 
 def keeping(arms: Sequence[str], contrast: Contrast) -> str | None:
-    """The first of these arms that keeps all where it is, else the first that keeps its
-    activations, else the first; None of none."""
+    """Return the first of these arms without recomputation and offloading, else the first without
+    recomputation, else the first; None if there are none."""
 
     def moved(arm: str) -> tuple[bool, bool]:
         decided = contrast.decisions[arm]
@@ -114,10 +114,12 @@ def keeping(arms: Sequence[str], contrast: Contrast) -> str | None:
 
 
 def against(name: str, contrast: Contrast) -> str | None:
-    """The arm that an arm is held against on its own backend: one with several ranks or a method
-    against one with neither, one that keeps state or weights elsewhere against one that does not,
-    one that computes activations again against one that keeps them, one in a lower precision
-    against the same in float32; None without one."""
+    """Return the arm on the same backend with which an arm is compared, or None.
+
+    An arm with several ranks or a method is compared with one that has neither, one that offloads
+    state or weights with one that does not, one that recomputes activations with one that keeps
+    them, and one in low precision with the same in float32.
+    """
     own = contrast.decisions[name]
     if own["world_size"] != 1 or own["method"] or "split" not in own:  # a table is flat
         return single_of(name, contrast)

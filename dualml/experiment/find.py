@@ -1,4 +1,5 @@
-"""Where experiment files live: a path, the checkout's ``experiments/``, or the installed wheel."""
+"""Locations of experiment files: a path, the checkout's ``experiments/``, or the installed
+wheel."""
 
 from __future__ import annotations
 
@@ -10,21 +11,21 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def folder() -> Path:
-    """The folder of shipped experiments, in a wheel or in a checkout."""
+    """Return the folder of shipped experiments, in a wheel or in a checkout."""
     shipped = PACKAGE / "_experiments"
     return shipped if shipped.is_dir() else PACKAGE.parent / "experiments"
 
 
 def names() -> dict[str, Path]:
-    """Experiment name → file."""
+    """Return experiment name → file."""
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
 def locate(lab: str) -> Path:
-    """The file of ``lab``, a name (``lab1``) or a path to a TOML file.
+    """Return the file of ``lab``, a name (``lab1``) or a path to a TOML file.
 
     Raises:
-        UserError: no such experiment or file.
+        UserError: there is no such experiment or file.
     """
     known = names()
     if lab in known:

@@ -1,4 +1,4 @@
-"""Fingerprints of a plan: what it is made of, part by part."""
+"""Fingerprints of the parts of a plan."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown;
-#: and where initial weights are from: what they are shows in the other parts.
+#: and the origin of initial weights, whose values are in the other parts.
 EXECUTION = (
     *("title", "question", "limits", "quick", "epochs_times", "parity"),
     *("pretrained", "initial"),
 )
-#: What data of texts alone have.
+#: Keys of the data that only texts have.
 OF_TEXT = ("words", "length", "validation", "vocabulary_sha256")
 
 
@@ -33,7 +33,8 @@ def parts_of(
     models: Mapping[str, ModelSpec],
     splits: Mapping[str, SplitPlan],
 ) -> dict[str, str]:
-    """SHA-256 of each part of the plan, so that two plans can say where they differ."""
+    """Return part → SHA-256 for each part of a plan, so that two plans can say where they
+    differ."""
     protocol = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
     protocol["model"] = spec.describe()
     if models:
@@ -52,20 +53,22 @@ def parts_of(
 
 
 def hash_of(parts: Mapping[str, str]) -> str:
-    """The plan's hash."""
+    """Return the plan's hash from the fingerprints of its parts."""
     return sha256(canonical(parts))
 
 
 def canonical(value: Any) -> bytes:
+    """Encode a JSON value with sorted keys and without white space."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def sha256(content: bytes) -> str:
+    """Return the SHA-256 of bytes as hexadecimal text."""
     return hashlib.sha256(content).hexdigest()
 
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 over names, types, shapes and bytes."""
+    """Return the SHA-256 over names, dtypes, shapes and bytes of arrays."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -1,4 +1,5 @@
-"""From an experiment and its data to the plan: everything drawn, dealt, cut and checked."""
+"""Freezing of an experiment and its data into a plan: everything drawn, partitioned, cut and
+checked."""
 
 from __future__ import annotations
 
@@ -34,13 +35,13 @@ MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
 
 
 def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | None = None) -> Plan:
-    """Compute the plan.
+    """Compute the plan of an experiment.
 
     Args:
-        read_initial: reads the file that the experiment names as ``initial``.
+        read_initial: function that reads the file named by the experiment's ``initial``.
 
     Raises:
-        UserError: a model that does not fit the data, ranks that do not fit the data.
+        UserError: a model or a number of ranks does not fit the data.
     """
     spec = model_for(experiment, data)
     models = {name: model_for(experiment, data, arm) for name, arm in experiment.variants().items()}
@@ -120,7 +121,7 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
 def check_recompute(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raises `UserError` for an arm that computes again what its model has not."""
+    """Raise `UserError` for an arm that recomputes activations which its model does not have."""
     for name, arm in experiment.arms.items():
         try:
             recomputed(models.get(arm.variant, spec), arm.recompute)
@@ -131,10 +132,10 @@ def check_recompute(
 def freeze_splits(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> dict[str, SplitPlan]:
-    """The split plans of all arms that have one.
+    """Compute the split plans of all arms that have one.
 
     Raises:
-        UserError: with the arm's name, what cannot be split so.
+        UserError: a model cannot be split as requested; the text names the arm.
     """
     splits = {}
     for name, arm in experiment.arms.items():
@@ -158,7 +159,7 @@ def freeze_splits(
 def check_zero_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raises `UserError` for an arm whose ranks cannot share out its model."""
+    """Raise `UserError` for an arm whose model cannot be sharded over its ranks."""
     for name, arm in experiment.arms.items():
         own = models.get(arm.variant, spec)
         if arm.zero > 1:
@@ -174,7 +175,7 @@ def check_zero_models(
 def check_offload_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raises `UserError` for an arm whose model does not come in units, or not within its
+    """Raise `UserError` for an arm whose model cannot be divided into units, or does not fit its
     budget."""
     for name, arm in experiment.arms.items():
         if arm.offload is None:
@@ -194,12 +195,12 @@ def check_offload_models(
 
 
 def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> ModelSpec:
-    """The experiment's model, or an arm's, for these samples; of a text, for its vocabulary and
-    windows.
+    """Return the experiment's model, or an arm's, for these samples; for a text, with its
+    vocabulary and window length.
 
     Raises:
-        UserError: a model of images and a text, or the reverse; another shape; settings that only
-            a text has, or cannot have.
+        UserError: a model of images with a text, or the reverse; another shape; settings that only
+            a text has, or that it cannot have.
     """
     name = experiment.model if arm is None else arm.model or experiment.model
     spec, sizes = model(name), experiment.data
@@ -252,8 +253,8 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
 
 
 def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
-    """Mean and deviation that images are normalised by: as published, or of the plan's training
-    samples."""
+    """Return the mean and standard deviation that normalise images: published ones, or those of the
+    plan's training samples."""
     if experiment.data.normalise == "measured":
         everything = len(train) == len(data.train_x)
         return statistics(data.train_x if everything else data.train_x[train]).constants
@@ -262,7 +263,8 @@ def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any,
 
 
 def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
-    """What the plan's data say of a text alone: how to make the same samples of it again."""
+    """Return the facts of a text that are needed to make the same samples again; empty for
+    images."""
     facts: dict[str, Any] = {
         "kind": data.kind,
         "words": experiment.data.words,
@@ -280,8 +282,8 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
 
 
 def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
-    """At most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted; or the
-    ``first``, which stand together."""
+    """Return at most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted;
+    or the first ones, if ``first``."""
     if most == 0 or most >= total:
         return np.arange(total, dtype=np.int32)
     if first:
@@ -292,6 +294,8 @@ def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
 
 
 def epochs_needed(arm: Arm, n: int) -> int:
+    """Return the number of epochs that an arm's updates need; 0 if each update takes all
+    samples."""
     if not arm.batch_size:
         return 0
     per_epoch = math.ceil(n / arm.batch_size)
@@ -299,7 +303,7 @@ def epochs_needed(arm: Arm, n: int) -> int:
 
 
 def check_ranks(name: str, arm: Arm, n: int) -> None:
-    """Raises `UserError` for a number of ranks that the arm has no use for."""
+    """Raise `UserError` for a number of ranks that the arm cannot use."""
     ranks = arm.world_size
     if arm.kind == "train" and ranks > n:
         raise UserError(f"arms.{name}: {ranks} ranks share {n} training samples; use at most {n}")
@@ -310,7 +314,7 @@ def check_ranks(name: str, arm: Arm, n: int) -> None:
 
 
 def check_length(arm: Arm, n: int, epochs: int) -> None:
-    """Raises `UserError` for a trial whose sample order or records would not fit into memory."""
+    """Raise `UserError` for a trial whose sample order or records would not fit into memory."""
     updates = arm.updates or (epochs * math.ceil(n / arm.batch_size) if arm.batch_size else 0)
     if epochs * n > MOST_DEALT or updates > MOST_UPDATES:
         raise UserError(

@@ -1,4 +1,4 @@
-"""An arm as a run folder has it: what this version knows of it, whatever wrote the folder."""
+"""Lenient reading of an arm in a run folder: the settings that this version knows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dualml.experiment.contrast import TABLES
 
 
 def read_arm(settings: Mapping[str, Any]) -> Arm:
-    """Without keys that this version does not know and values of another sort than theirs; names
-    it does not know (a strategy, a partition) stay as they are."""
+    """Read an arm without unknown keys and values of a wrong type; unknown names (a strategy, a
+    partition) stay as they are."""
     kept = _known(Arm, settings)
     try:
         return Arm.model_validate(kept)
@@ -24,6 +24,7 @@ def read_arm(settings: Mapping[str, Any]) -> Arm:
 
 
 def _known(table: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known fields of a table whose values have the right type."""
     kept: dict[str, Any] = {}
     for name, field in table.model_fields.items():
         value, usual = given.get(name), field.get_default(call_default_factory=True)
@@ -36,5 +37,6 @@ def _known(table: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sort(value: Any) -> type:
+    """Return the type of a value, float for every number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float if number else type(value)

@@ -1,4 +1,5 @@
-"""TOML → `Experiment`: settings for little data, quick ones, the user's overrides, validation."""
+"""Loading of an experiment from TOML: settings for small data, quick settings, overrides,
+validation."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from dualml.files import read_text, read_toml
 from dualml.parse import DEEPEST, from_toml, line_of, within
 from dualml.strict import explain, shortened
 
-#: Of training samples; below, the file's ``[small]`` table is laid over it.
+#: Number of training samples below which the file's ``[small]`` table applies.
 SMALL = 10_000
 
 
@@ -34,24 +35,23 @@ def load(
     small: bool = False,
     world_size: int | None = None,
 ) -> Experiment:
-    """The experiment as it will run.
+    """Load an experiment as it will run.
 
     Args:
         lab: a name (``lab1``) or a path to a TOML file.
         overrides: ``KEY=VALUE`` with a dotted key of the file and a TOML value.
         arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
             arm where there is none. An arm with several world sizes names all it expands to.
-        seeds, data, model: replace the file's.
-        quick: apply the file's ``[quick]`` table: the same protocol on less data, with no more
-            than ``updates`` where that names a number, and without ``arms`` only those that its
-            ``select`` names.
-        small: apply the file's ``[small]`` table: the same protocol for little data, where one
-            pass teaches little and ``epochs_times`` of them stand for it; with ``quick`` also its
-            ``[quick.small]``.
-        world_size: ranks of every arm that has several.
+        seeds, data, model: values that replace those of the file.
+        quick: apply the file's ``[quick]`` table: the same protocol on less data, with at most
+            ``updates`` updates if it sets that number, and, without ``arms``, only the arms that
+            its ``select`` names.
+        small: apply the file's ``[small]`` table: the same protocol for small data, with
+            ``epochs_times`` passes for each epoch; with ``quick`` also its ``[quick.small]`` table.
+        world_size: number of ranks of every arm that has several.
 
     Raises:
-        UserError: anything in the file, an override or a name that cannot be meant.
+        UserError: the file, an override or a name is invalid.
     """
     path = locate(lab)
     table = read_toml(path)
@@ -101,7 +101,7 @@ def load(
 
 
 def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
-    """A table that is taken out to be laid over the others; empty where there is none."""
+    """Remove a table that overrides others, and return it; empty if there is none."""
     more = table.pop(key, {})
     if not isinstance(more, dict):
         raise UserError(f"{path}: [{key}] must be a table; received {shortened(repr(more))}")
@@ -109,8 +109,8 @@ def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def place(table: dict[str, Any], base: Path) -> None:
-    """Make the paths of weights and configurations absolute: in a file they are relative to the
-    file, on the command line to the working directory."""
+    """Make the paths of weights and configurations absolute: those of a file are relative to it,
+    those of the command line to the working directory."""
     for key in ("pretrained", "initial"):
         if isinstance(given := table.get(key), str) and given:
             table[key] = os.path.abspath(base / Path(given).expanduser())
@@ -121,7 +121,7 @@ def place(table: dict[str, Any], base: Path) -> None:
 
 
 def shorten(table: dict[str, Any], most: Any) -> None:
-    """Let no arm make more than ``most`` updates, where it is told a number of them."""
+    """Limit every arm with a number of updates to ``most``."""
     if most is None:
         return
     if not isinstance(most, int) or most < 1:
@@ -132,7 +132,7 @@ def shorten(table: dict[str, Any], most: Any) -> None:
 
 
 def repeat(table: dict[str, Any]) -> None:
-    """Let every arm that is told its epochs pass over the data ``epochs_times`` as often."""
+    """Multiply the epochs of every arm that sets them by ``epochs_times``."""
     times = table.get("epochs_times", 1)
     for arm in table["arms"].values() if is_table(table, "arms") else ():
         if not isinstance(arm, dict) or arm.get("updates") or arm.get("batch_size") == 0:
@@ -143,8 +143,8 @@ def repeat(table: dict[str, Any]) -> None:
 
 
 def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
-    """Arms with a list of world sizes become one for each: ``ring`` with ``[2, 4]`` is ``ring-n2``
-    and ``ring-n4``; the names of the arms they come from.
+    """Replace each arm that lists world sizes by one arm per size, as ``ring`` with ``[2, 4]`` by
+    ``ring-n2`` and ``ring-n4``; return new name → original name.
 
     Raises:
         UserError: ``world_size`` where no arm has several ranks.
@@ -181,11 +181,12 @@ def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, st
 
 
 def is_table(table: Mapping[str, Any], key: str) -> bool:
+    """Return whether a key holds a table."""
     return isinstance(table.get(key), dict)
 
 
 def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> str:
-    """What the user wrote that is wrong: an option, or the file and its line."""
+    """Return where an invalid value was written: an option, or the file and its line."""
     for text in reversed(overrides):
         key = [part.strip() for part in text.partition("=")[0].split(".")]
         if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
@@ -197,7 +198,7 @@ def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> 
 
 
 def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Lay ``more`` over ``table``, table by table."""
+    """Merge ``more`` into ``table`` recursively."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             merge(table[key], value)
@@ -206,7 +207,8 @@ def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def unworded(table: dict[str, Any]) -> None:
-    """A pretrained model of the command line brings a vocabulary in place of the file's."""
+    """Remove the file's vocabulary size if the command line names a pretrained model, which brings
+    its vocabulary."""
     if is_table(table, "data"):
         table["data"].pop("words", None)
 
@@ -247,7 +249,7 @@ def override(table: dict[str, Any], text: str) -> None:
 def select(
     experiment: Experiment, chosen: Sequence[str], origins: Mapping[str, str] | None = None
 ) -> Experiment:
-    """Keep the arms named, those of the groups named, and those expanded of an arm named."""
+    """Keep the named arms, those of named groups, and those expanded from a named arm."""
     arms, origins = experiment.arms, origins or {}
     if not chosen:
         chosen = ["main"] if "main" in experiment.groups() else ["all"]

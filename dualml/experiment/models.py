@@ -1,4 +1,4 @@
-"""The settings of models in an experiment file."""
+"""Model settings of an experiment file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Rate = Annotated[float, Field(ge=0, lt=1, strict=False)]
 
 
 class DecoderSizes(Strict):
-    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.Sizes`, and the ``width`` of
-    residual networks, see `dualml.model.resnet`; what is left out is the model's own."""
+    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.GPTSizes`, and the ``width``
+    of residual networks, see `dualml.model.resnet`; None means the model's default."""
 
     width: Size | None = None
     blocks: Layers | None = None
@@ -27,12 +27,13 @@ class DecoderSizes(Strict):
 
     @property
     def given(self) -> dict[str, Any]:
+        """The sizes that were set."""
         return self.model_dump(exclude_none=True)
 
 
 class Recurrent(Strict):
-    """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see `dualml.model.rnn.Settings`; what
-    is left out is the model's own."""
+    """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see `dualml.model.rnn.RNNSettings`;
+    None means the model's default."""
 
     rnn_type: Literal["lstm", "gru", "tanh", "relu"] | None = None
     layers: Layers | None = None
@@ -45,11 +46,12 @@ class Recurrent(Strict):
 
     @property
     def given(self) -> dict[str, Any]:
+        """The settings that were set."""
         return self.model_dump(exclude_none=True)
 
     @property
     def words(self) -> list[str]:
-        """A word for each setting that is given: ``gru``, ``layers2``, ``tied``, ``no_tied``."""
+        """A tag for each setting that was set: ``gru``, ``layers2``, ``tied``, ``no_tied``."""
         found = []
         for key, value in self.given.items():
             if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What arms with ``offload`` may ask for, see `dualml.offload`."""
+"""Checks of arms with ``offload``, see `dualml.offload`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from dualml.optim import Rule
 from dualml.zero.settings import Sharding
 from dualml.zero.units import units_of
 
-#: Of a number in `Offload.budget_bytes`. The referee's have eight: its bytes count half.
+#: Bytes per number in `Offload.budget_bytes`. The reference uses eight, so that its bytes count
+#: half.
 WIDTH = 4
 
 
 def stage_of(zero: int, offload: Offload) -> int:
-    """The stage of `dualml.zero` whose units the ranks have, of one rank the one that suffices."""
+    """Return the ZeRO stage whose units the ranks have; for one rank the lowest stage that
+    suffices."""
     return zero or (3 if offload.away("weights") else 1)
 
 
 def units_for(sharding: Sharding, settings: Aggregation) -> Sharding:
-    """In units as of stage 3 where nobody says how much makes one, whatever the stage: of one unit
-    everything would be brought in at once."""
+    """Divide the model into units as in stage 3 unless the unit size is set, whatever the stage: a
+    single unit would be brought in all at once."""
     said = settings.bucket_bytes != BUCKET_BYTES
     return sharding if said else replace(sharding, bucket_bytes=None)
 
@@ -41,11 +43,11 @@ def check_offload(
     settings: Aggregation,
     rule: Rule,
 ) -> None:
-    """Raises `UserError` for settings of an arm that do not go together.
+    """Raise `UserError` for settings of an arm that exclude each other.
 
     Args:
-        other: key of what the arm does in place of training by dualml's own updates of whole
-            models; empty where it does that.
+        other: key of the setting by which the arm does not train full models by dualml's own
+            updates; empty if it does.
     """
     if other:
         raise UserError(
@@ -83,7 +85,7 @@ def check_offload(
 def check_budget(
     offload: Offload, spec: ModelSpec, rule: Rule, sharding: Sharding, world_size: int
 ) -> None:
-    """Raises `UserError` for a budget that host memory cannot be kept in."""
+    """Raise `UserError` for a host memory budget that cannot be met."""
     if not offload.budget_bytes:
         return
     units = units_of(spec, sharding.bucket_bytes, world_size)

@@ -1,8 +1,9 @@
-"""The plan: all that must be identical across backends, frozen before a framework is imported.
+"""The plan: all inputs that must be identical across backends, frozen before a framework is
+imported.
 
-From the experiment, the data and the seeds: initial weights, sample order, subsets, the steps at
-which to evaluate and to trace. It is written to ``DIR/plan`` and has a hash; a worker reads nothing
-else, and two run folders are comparable when their hashes agree.
+The experiment, the data and the seeds determine initial weights, sample order, subsets, and the
+steps at which to evaluate and to trace. The plan is written to ``DIR/plan`` and has a hash. A
+worker reads nothing else, and two run folders are comparable if their hashes agree.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Index = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Updates at which a trial stops to look: all sorted, ``evaluate`` from 0, ``trace`` from 1."""
+    """Updates at which a trial evaluates (``evaluate``, from 0) and records a trace (``trace``,
+    from 1), sorted."""
 
     updates: int
     evaluate: list[int]
@@ -42,21 +44,22 @@ class Plan:
 
     Attributes:
         experiment: the resolved experiment.
-        spec: the model.
+        spec: the experiment's model.
         data: name, source, sizes and fingerprint of the dataset.
         weights: ``seedN/<parameter>`` → float32.
         order: ``train``, ``test``, ``monitor`` → dataset indices, of labelled sentences also
-            ``validation``; ``seedN/poolS`` → the samples of
-            arms with ``samples = S``; ``seedN/poolS/epochE`` → their order;
-            ``seedN/streamsB`` → the samples of arms whose state goes on, batch by batch of B;
-            ``seedN/deal-…/epochE/rankR`` → the samples of a rank, in order, where an arm has a
-            partition. Pools, epochs and ranks index into ``train``.
-        deals: ``seedN/deal-…`` → what the partition turned out to be, epoch by epoch.
-        models: `Arm.variant` → model, of arms that have another one than the experiment; their
+            ``validation``; ``seedN/poolS`` → the samples of arms with ``samples = S``;
+            ``seedN/poolS/epochE`` → their order; ``seedN/streamsB`` → the samples of arms whose
+            state carries over, batch by batch of B; ``seedN/deal-…/epochE/rankR`` → the samples of
+            a rank, in order, where an arm has a partition. Pools, epochs and ranks index into
+            ``train``.
+        deals: ``seedN/deal-…`` → statistics of the partition, epoch by epoch.
+        models: `Arm.variant` → model, for arms with another model than the experiment's; their
             weights are ``seedN/<variant>/<parameter>``.
-        splits: arm → how its ranks share the model.
-        initial_file: ``path``, ``bytes`` and ``sha256`` of the file that the weights are from.
-        parts: part → SHA-256; ``hash`` is that of all parts.
+        splits: arm → how its model is split over the ranks.
+        initial_file: ``path``, ``bytes`` and ``sha256`` of the file with the initial weights; else
+            empty.
+        parts: part → SHA-256; ``hash`` covers all parts.
     """
 
     experiment: Experiment
@@ -72,23 +75,25 @@ class Plan:
 
     @property
     def hash(self) -> str:
+        """Hash of the plan."""
         return hash_of(self.parts)
 
     def spec_of(self, arm: Arm) -> ModelSpec:
-        """The arm's model."""
+        """Return an arm's model."""
         return self.models.get(arm.variant, self.spec)
 
     def initial(self, seed: int, arm: Arm | None = None) -> dict[str, NDArray[np.float32]]:
-        """Initial weights of the experiment's model, or of an arm's."""
+        """Return the initial weights of the experiment's model, or of an arm's."""
         own = arm.variant if arm is not None and arm.variant in self.models else ""
         spec, place = (self.models[own], f"{own}/") if own else (self.spec, "")
         return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.tensors()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
+        """Return the samples that an arm uses, as indices into the training set."""
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
     def feed(self, arm: Arm, seed: int) -> Feed:
-        """Which samples the arm's updates train on."""
+        """Return the sampler of an arm's batches."""
         key, ranks, size = deal_key(arm, seed), arm.dealt_ranks, arm.batch_size
         if arm.partition and arm.world_size not in (1, ranks):
             several = arm.world_size
@@ -109,7 +114,7 @@ class Plan:
         )
 
     def features(self, arm: Arm, seed: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The training images as the arm's ranks see them: the same array on all of them."""
+        """Return the training images as the arm's ranks see them, the same array on all ranks."""
         rule = arm.plan_partition
         if rule is None or not rule.changes_features:
             return x
@@ -117,10 +122,10 @@ class Plan:
         return rule.features(x, [own.astype(np.int64) for own in lists], seed)
 
     def recipe(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> Recipe:
-        """What the arm's model is trained with.
+        """Return the training specification of an arm's model.
 
         Args:
-            x, y: the training set.
+            x, y: samples and labels of the training set.
         """
         together = arm.batch_size or len(self.pool(arm, seed))
         return Recipe(
@@ -142,12 +147,14 @@ class Plan:
         )
 
     def streams(self, arm: Arm, seed: int) -> Index | None:
-        """As of `Recipe.streams`."""
+        """Return the order of a stateful arm's samples, as `TrainingSpec.streams`; None for other
+        arms."""
         if not self.spec_of(arm).stateful:
             return None
         return self.order[streams_key(arm, seed)].reshape(-1, arm.batch_size)
 
     def schedule(self, arm: Arm, seed: int) -> Schedule:
+        """Return the updates at which an arm's trial evaluates and records a trace."""
         per_epoch = self.feed(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation
@@ -168,27 +175,29 @@ class Plan:
 
 
 def streams_key(arm: Arm, seed: int) -> str:
-    """Where the order of a stateful arm's samples is in the plan's order: the same in each
+    """Return the key of a stateful arm's samples in the plan's order, which is the same in each
     epoch."""
     return f"seed{seed}/streams{arm.batch_size}"
 
 
-#: Updates that a look at all tensors of one takes as long as: their gradients are computed again.
+#: Cost of tracing all tensors of one update, in updates: gradients are computed again.
 LOOK = 2
-#: Updates that are always judged: what only shows at the second, and some more.
+#: Smallest number of updates that are always judged: the second one shows what the first cannot,
+#: and some more.
 LEAST = 5
 
 
 def most_drawn(budget: int, trace: Sequence[int]) -> int:
-    """The longest horizon that one draw reaches in the time of ``budget`` updates, looks included;
-    0 if there is none.
+    """Return the longest horizon that one perturbed run reaches in the time of ``budget`` updates,
+    traces included; 0 if there is none.
 
     Example:
-        >>> most_drawn(50, trace=[1, 5, 60])  # 44 + 2·3 = 50
+        >>> max_draw_horizon(50, trace=[1, 5, 60])  # 44 + 2·3 = 50
         44
     """
 
     def cost(horizon: int) -> int:
+        """Return the cost of a horizon in updates."""
         return horizon + LOOK * (1 + sum(step < horizon for step in trace))
 
     return next((h for h in range(budget, 0, -1) if cost(h) <= budget), 0)

@@ -1,4 +1,5 @@
-"""An experiment that starts from a BERT of others: its folder, its weights, what is told."""
+"""Experiments that start from a pretrained BERT: its folder, its weights, and the notice about
+it."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from dualml.words import LANGUAGES, both, table
 
 
 def opened(experiment: Experiment) -> Pretrained:
-    """The folder of an experiment that has one; nothing large of it is read.
+    """Open the folder of an experiment's pretrained model without reading anything large.
 
     Raises:
-        UserError: it is not a BERT with its vocabulary, or does not fit ``data.length``;
-            ``data.words`` is set, which it decides.
+        UserError: the folder is not a BERT with its vocabulary, or does not fit ``data.length``; or
+            ``data.words`` is set, which the folder determines.
     """
     folder, data = Path(experiment.pretrained), experiment.data
     if not is_unicode(str(folder)):  # the plan says where it is
@@ -40,7 +41,7 @@ def opened(experiment: Experiment) -> Pretrained:
 
 
 def weights(experiment: Experiment, data: Dataset) -> Weights:
-    """Canonical name → what the folder says; nothing without one."""
+    """Read the pretrained weights by canonical name; empty without a pretrained model."""
     if not experiment.pretrained:
         return {}
     return opened(experiment).weights(data.train_x.shape[1], len(data.classes))
@@ -49,10 +50,11 @@ def weights(experiment: Experiment, data: Dataset) -> Weights:
 def notice(
     experiment: Experiment, data: Dataset, initial: Mapping[str, Any] | None = None
 ) -> dict[str, str] | None:
-    """Say of the data, and of where weights are from, what console and report show.
+    """Return the notice of console and report about the data and the origin of the weights, by
+    language; None if there is nothing to say.
 
     Args:
-        initial: what the plan records of the file with the initial weights.
+        initial: the plan's record of the file with the initial weights.
     """
     notes = [data.notice] if data.notice else []
     if data.cut:

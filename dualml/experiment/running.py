@@ -1,4 +1,5 @@
-"""What an arm cannot do with a model whose normalisation looks at a whole batch."""
+"""Checks of arms whose model has batch normalisation, which needs the statistics of a whole
+batch."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from dualml.model.vision import BatchNorm2d
 def check_batch_norm(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec], samples: int
 ) -> None:
-    """Raises `UserError` for an arm that takes a model with batch normalisation apart, or that has
-    batches of which there are no statistics.
+    """Raise `UserError` for an arm that splits a model with batch normalisation, or has batches
+    without statistics.
 
     Args:
-        samples: in the training set.
+        samples: number of samples of the training set.
     """
     for name, arm in experiment.arms.items():
         own = models.get(arm.model, spec)
@@ -57,8 +58,8 @@ def find_excluded_setting(arm: Arm) -> str:
 
 
 def batches(arm: Arm, samples: int) -> Iterator[int]:
-    """Samples whose statistics are taken together, as far as they follow from the settings: of a
-    partition those of a full batch alone."""
+    """Yield the numbers of samples whose statistics are computed together, as far as the settings
+    determine them; for a partition only those of a full batch."""
     pool = min(arm.samples or samples, samples)
     size = min(arm.batch_size or pool, pool)
     left = pool % size if arm.batch_size and not arm.partition else 0
@@ -68,7 +69,7 @@ def batches(arm: Arm, samples: int) -> Iterator[int]:
 
 
 def pixels(spec: ModelSpec) -> dict[str, int]:
-    """Layer of batch normalisation → pixels of a channel."""
+    """Return batch normalisation layer → pixels per channel."""
     shapes = spec.shapes()
     return {
         name: math.prod(shapes[name][1:])

@@ -1,4 +1,4 @@
-"""The samples of a plan, as a model gets them."""
+"""The samples of a plan in the form that a model takes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from dualml.experiment.plan import Plan
 
 @dataclass(frozen=True)
 class Samples:
-    """Normalised float32 images (N, C, H, W) and int64 labels (N,) for training and evaluation; of
-    a text int32 tokens (N, T) and the int64 token after each, of labelled sentences int64 (N,).
+    """Samples and labels for training and evaluation: normalised float32 images (N, C, H, W) and
+    int64 labels (N,); for a text int32 tokens (N, T) and the int64 next tokens (N, T), for labelled
+    sentences int64 labels (N,).
 
-    ``monitor`` are the indices of the training samples on which training accuracy is measured;
-    labels go from 0 to ``classes`` - 1. Of a text ``classes`` is 0: its words are not told apart.
-    ``validation``: x and y of the samples that choose the weights to keep, of labelled sentences.
+    ``monitor`` has the indices of the training samples on which training accuracy is measured.
+    Labels go from 0 to ``classes`` - 1; for a text ``classes`` is 0, since its words are not
+    reported separately. ``validation`` has x and y of the samples by which the weights to keep are
+    chosen, for labelled sentences only.
     """
 
     train_x: NDArray[Any]
@@ -31,22 +33,24 @@ class Samples:
     test_x: NDArray[Any]
     test_y: NDArray[np.int64]
     classes: int
-    #: Whether it is sentences that are classified.
+    #: Whether the samples are labelled sentences.
     labelled: bool = False
     validation: tuple[NDArray[Any], NDArray[np.int64]] | None = None
 
     @property
     def text(self) -> bool:
+        """Whether the samples are windows of a text."""
         return self.classes == 0
 
     @property
     def read(self) -> tuple[int, int]:
-        """Bytes of samples and of labels that are in memory, of training, test and validation."""
+        """Bytes in memory of samples and of labels, over training, test and validation."""
         arrays = self._arrays()
         return sum(map(read_bytes, arrays[::2])), sum(map(read_bytes, arrays[1::2]))
 
     def without(self, *, samples: bool, labels: bool) -> Samples:
-        """Leave out the samples, the labels, or both: for a rank that shares its process's."""
+        """Return a copy with placeholders for the samples, the labels, or both, for a rank that
+        shares its process's arrays."""
         gone = {"x": samples, "y": labels}
 
         def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
@@ -55,7 +59,7 @@ class Samples:
         return self._changed(change)
 
     def filled_from(self, other: Samples) -> Samples:
-        """Put what another has read into the places of what is left out here."""
+        """Return a copy in which the arrays of ``other`` replace the placeholders."""
         arrays = iter(other._arrays())
 
         def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
@@ -69,7 +73,7 @@ class Samples:
         return [*own, *(self.validation or ())]
 
     def _changed(self, change: Callable[[NDArray[Any], str], NDArray[Any]]) -> Samples:
-        """Replace every array of samples (``x``) and of labels (``y``)."""
+        """Apply ``change`` to every array of samples (``x``) and of labels (``y``)."""
         new = [change(array, "xy"[i % 2]) for i, array in enumerate(self._arrays())]
         names = ("train_x", "train_y", "test_x", "test_y")
         arrays: dict[str, Any] = dict(zip(names, new[:4], strict=True))
@@ -78,10 +82,10 @@ class Samples:
 
 
 def samples_of(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samples:
-    """Read the plan's dataset again and take the plan's part of it.
+    """Load the plan's part of its dataset.
 
     Args:
-        samples, labels: which of the two are read; the others keep their shape and take no memory
+        samples, labels: which of the two to read; the other gets placeholders without memory
             (`dualml.data.partial`).
     """
     data = load_partly(plan.data, samples=samples, labels=labels)
@@ -98,7 +102,8 @@ def samples_of(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samp
         validation = take(data.validation_x, chosen), take(data.validation_y, chosen)
         classes = len(data.classes)
         return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
-    # All samples in their own order need no copy: the largest array of a trial stays the only one.
+    # All samples in their own order need no copy, so that the largest array of a trial exists only
+    # once.
     images = data.train_x if len(train) == len(data.train_x) else take(data.train_x, train)
     by = (plan.data["mean"], plan.data["std"])
     x, y = prepare(images, *by), take(data.train_y, train)
@@ -107,7 +112,7 @@ def samples_of(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samp
 
 
 def prepare(images: NDArray[Any], mean: Constant, std: Constant) -> NDArray[Any]:
-    """Normalise images; of those that are left out, only the shape."""
+    """Normalise images; for a placeholder return one of the normalised shape and dtype."""
     if not is_left_out(images):
         return normalised(images, mean, std)
     one = normalised(images[:1], mean, std)

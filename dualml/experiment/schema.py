@@ -1,4 +1,4 @@
-"""The experiment file as a validated object: what users write, and nothing they did not mean."""
+"""The schema of experiment files: every key that users may write, validated."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from dualml.strict import LONGEST_NAME, Strict, shortened
 
 
 class Data(Strict):
-    """``train``, ``test`` and, of labelled sentences, ``validation``: use at most so many samples,
-    drawn once for every seed; 0 is all.
+    """The dataset and its use: at most ``train``, ``test`` and, for labelled sentences,
+    ``validation`` samples, drawn once for all seeds; 0 means all.
 
-    Of a text, ``words`` is the size of the vocabulary at most, ``length`` the tokens of a sample;
-    ``labels``: its sentences are classified, in place of one stream of words that goes on.
-    ``tokens``: ``characters`` in place of words.
+    For a text, ``words`` is the largest vocabulary size and ``length`` the tokens of a sample. With
+    ``labels`` its sentences are classified, instead of one stream of words continued. ``tokens``
+    may be ``characters`` instead of words.
 
-    Of images, ``normalise`` says by which mean and deviation of each channel: those that are
+    For images, ``normalise`` selects the mean and standard deviation of each channel: those
     ``published`` with the data, or those ``measured`` over the training samples.
     """
 
@@ -55,7 +55,8 @@ class Data(Strict):
 
 
 class Evaluation(Strict):
-    """When to evaluate, and on how much: ``per_epoch`` times, and after ``early`` updates."""
+    """Evaluation schedule: ``per_epoch`` times and after ``early`` updates, on ``train_samples``
+    samples for the training accuracy."""
 
     per_epoch: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0)] = 4
     early: list[Annotated[int, Field(ge=1)]] = [25, 50, 100, 200, 400]
@@ -63,8 +64,8 @@ class Evaluation(Strict):
 
 
 class Parity(Strict):
-    """How equality is judged: ``draws`` perturbed trajectories of ``horizon`` updates each; or of
-    fewer, so that together they take no more than ``share`` of the training's time (0: no
+    """Settings of the parity judgement: ``draws`` perturbed trajectories of ``horizon`` updates
+    each, or of fewer, so that together they take at most ``share`` of the training time (0: no
     limit)."""
 
     draws: Annotated[int, Field(ge=1)] = 3
@@ -75,7 +76,8 @@ class Parity(Strict):
 
 
 class Limits(Strict):
-    """Seconds a trial may take, may stay without a sign of life, and a rank waits for another."""
+    """Time limits in seconds: of a trial, without a sign of life, and of a rank that waits for
+    another."""
 
     trial: Annotated[float, Field(gt=0, strict=False)] = 7200.0
     silence: Annotated[float, Field(gt=0, strict=False)] = 300.0
@@ -83,11 +85,14 @@ class Limits(Strict):
 
 
 class Experiment(Strict):
-    """A protocol with its arms; where there was little data, ``epochs`` of an arm are
-    ``epochs_times`` those of the file. ``pretrained``: a folder that the model ``bert`` starts
-    from, see `dualml.experiment.pretrained`. ``initial``: a file with the initial weights of
-    ``model``, see `dualml.checkpoint.initial`. ``sizes``: of its models that are decoders;
-    ``recurrent``: settings of those that are recurrent."""
+    """A protocol with its arms.
+
+    ``pretrained`` is a folder from which the model ``bert`` starts, see
+    `dualml.experiment.pretrained`. ``initial`` is a file with the initial weights of ``model``, see
+    `dualml.checkpoint.initial`. ``sizes`` are those of its decoder models, ``recurrent`` the
+    settings of its recurrent ones. For small data the ``epochs`` of an arm are ``epochs_times``
+    those of the file.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
     title: dict[str, str]
@@ -155,7 +160,8 @@ class Experiment(Strict):
     @model_validator(mode="before")
     @classmethod
     def _settings_are_of_a_named_model(cls, values: Any) -> Any:
-        """An arm with settings of a model says which, so that it is the same arm in any file."""
+        """Name the model of an arm that has model settings, so that it is the same arm in any
+        file."""
         arms = values.get("arms") if isinstance(values, dict) else None
         if not isinstance(arms, dict) or not isinstance(values.get("model"), str):
             return values
@@ -190,18 +196,19 @@ class Experiment(Strict):
         return self
 
     def sizes_of(self, model: str) -> dict[str, Any]:
-        """The sizes of one of its models that were given."""
+        """Return the sizes that were set for one of its models."""
         return self.sizes.given if model in SIZED else {}
 
     def settings_of(self, arm: Arm | None = None) -> dict[str, Any]:
-        """What of its model, or of an arm's, was set: arguments of `dualml.model.zoo.model`."""
+        """Return the settings of its model, or of an arm's, as arguments of
+        `dualml.model.zoo.model`."""
         name = self.model if arm is None or not arm.model else arm.model
         own = {} if arm is None else arm.recurrent.given
         recurrent = {**self.recurrent.given, **own} if name in RECURRENT else {}
         return {"sizes": self.sizes_of(name), "recurrent": recurrent}
 
     def variants(self) -> dict[str, Arm]:
-        """Variant → the first arm that trains it, of models other than the experiment's."""
+        """Return variant → the first arm that trains it, for models other than the experiment's."""
         found: dict[str, Arm] = {}
         for arm in self.arms.values():
             if arm.variant not in ("", self.model):
@@ -209,20 +216,22 @@ class Experiment(Strict):
         return found
 
     def seeds_of(self, arm: str) -> list[int]:
-        """The seeds that an arm runs with."""
+        """Return the seeds with which an arm runs."""
         return self.seeds[: self.arms[arm].seeds or None]
 
     def backends_of(self, arm: str, backends: Sequence[str]) -> list[str]:
-        """Those of ``backends`` that run the arm."""
+        """Return those of ``backends`` that run the arm."""
         own = self.arms[arm].backends
         return [name for name in backends if not own or name in own]
 
     def groups(self) -> list[str]:
+        """Return the groups of the arms, in their order."""
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))
 
     def describe(self) -> dict[str, Any]:
+        """Return the experiment as JSON values, without rare settings that have their defaults."""
         table = self.model_dump(mode="json")
-        # Said only where it was said: files of experiments with one rank stay what they were.
+        # Written only if it was set, so that files of experiments with one rank stay as they were.
         for name, arm in self.arms.items():
             for key in RARE:
                 if getattr(arm, key) == Arm.model_fields[key].default:

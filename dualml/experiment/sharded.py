@@ -1,4 +1,4 @@
-"""What arms with ``zero`` may ask for, see `dualml.zero`."""
+"""Checks of arms with ``zero``, see `dualml.zero`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dualml.zero.settings import NATIVE, STRATEGIES, Sharding
 
 
 def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> Sharding:
-    """What is shared out, and how. The default of ``bucket_bytes`` says nothing about units: a plan
-    tells it, too, where it was left out."""
+    """Return the sharding of an arm. The default of ``bucket_bytes`` does not set the units,
+    because a plan also records it where it was left out."""
     said = zero == 1 or settings.bucket_bytes != BUCKET_BYTES
     bucket, native = settings.bucket_bytes if said else None, settings.strategy == NATIVE
     return Sharding(zero, reduce, bucket, native, settings.overlap, lower)
@@ -21,11 +21,11 @@ def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> S
 def check_zero(
     asked: Sharding, other: str, world_size: int, split: Split | None, settings: Aggregation
 ) -> None:
-    """Raises `UserError` for settings of an arm that do not go together.
+    """Raise `UserError` for settings of an arm that exclude each other.
 
     Args:
-        other: key of what the arm does in place of training by dualml's own updates; empty where it
-            does that.
+        other: key of the setting by which the arm does not train by dualml's own updates; empty if
+            it does.
     """
     zero = f"zero = {asked.stage}"
     if not asked.stage and asked.lower:
@@ -83,7 +83,7 @@ def check_zero(
 
 
 def check_replicas(split: Split) -> None:
-    """Raises `UserError` for a split without ranks that have the same parameters, or whose ranks
+    """Raise `UserError` for a split in which no ranks have the same parameters, or in which ranks
     update them on their own."""
     if split.engine != "messages" or split.arrival == "asynchronous":
         asynchronous = split.engine == "messages"

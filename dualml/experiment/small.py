@@ -1,4 +1,4 @@
-"""What little data change in a protocol, in numbers for terminal and report."""
+"""Changes of a protocol for small data, in numbers for terminal and report."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from dualml.data import DATASETS, TEXTS
 from dualml.data.labelled import parts
 
-#: Stands for the data of full size where the user asked for the small ones.
+#: Name that stands for the full-size data if the user asked for the small ones.
 USUAL = "mnist"
 
 
 def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Values of ``notice.small``; None where the passes over the data are the experiment's own.
+    """Return the values of ``notice.small``; None if the passes over the data are the experiment's
+    own.
 
     Args:
-        experiment: `Experiment.describe`.
+        experiment: result of `Experiment.describe`.
         data: the data as they were found, with ``name`` and ``train``.
     """
     times = experiment.get("epochs_times") or 1
@@ -30,6 +31,7 @@ def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str
     name, whole = full_size(experiment.get("data") or {})
 
     def updates(samples: int, epochs: float) -> int:
+        """Return the number of updates in ``epochs`` passes over ``samples`` samples."""
         return max(1, round(epochs * math.ceil(samples / int(arm["batch_size"]))))
 
     return {
@@ -40,7 +42,8 @@ def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str
 
 
 def full_size(data: Mapping[str, Any]) -> tuple[str, int]:
-    """Name and training samples of the data that the experiment is about."""
+    """Return name and number of training samples of the data for which the experiment was
+    designed."""
     wanted = str(data.get("name"))
     if data.get("labels") and wanted in TEXTS and not TEXTS[wanted].generated:
         train, *_ = parts(wanted, TEXTS[wanted].lines)

@@ -1,4 +1,4 @@
-"""How an arm's model is split over its ranks, as users write it, and the plan that follows."""
+"""The ``split`` table of an arm, and the split plan made from it."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
 from dualml.strict import Strict
 
-#: A schedule has a cell for each pass of each micro-batch through each stage.
+#: Largest number in a split: a schedule has a cell for each pass of each micro-batch through each
+#: stage.
 MOST = 4096
 Count = Annotated[int, Field(ge=1, le=MOST)]
 TIMED = 32  # samples with which the layers are timed
 
 
 class Split(Strict):
-    """A split model: ``data`` × pipeline × ``tensor`` ranks.
+    """Settings of a split model on ``data`` × pipeline × ``tensor`` ranks.
 
-    ``stages`` consecutive parts of the model (0: one for each pipeline rank), cut where ``cut``
-    says or so that ``balance`` is even: numbers of ``parameters``, elements of ``activations``, or
-    ``time`` (measured with the reference on this machine when the plan is made). ``place`` gives
-    each stage its pipeline rank, round robin by default. The batch goes through as
-    ``micro_batches`` pieces in the order of ``schedule``, or of ``grid``: rank × tick, ``2F0`` for
-    stage 2, forward, micro-batch 0.
+    The model has ``stages`` consecutive parts (0: one per pipeline rank), cut at ``cut`` or so that
+    ``balance`` is even: numbers of ``parameters``, elements of ``activations``, or ``time``
+    (measured with the reference on this machine when the plan is made). ``place`` assigns each
+    stage a pipeline rank, round robin by default. The batch is processed as ``micro_batches``
+    pieces in the order of ``schedule``, or of ``grid``: rank × tick, ``2F0`` for stage 2, forward,
+    micro-batch 0.
 
-    ``layers`` says which layers ``tensor`` ranks share and how: ``column``, ``row``, ``whole``; by
-    default all pairs of layers that can be. ``sequence``: they share out positions of a text where
-    they share no layer; ``regather``: what goes into the others is collected again, not kept.
-    ``context`` ranks share out positions alone, and attend round a ring.
+    ``layers`` says how ``tensor`` ranks shard each layer: ``column``, ``row``, ``whole``; by
+    default every pair of layers that can be sharded is. ``sequence`` shards the positions of a text
+    outside of the sharded layers; with ``regather`` the inputs of sharded layers are all-gathered
+    again in the backward pass, not kept. ``context`` ranks shard only positions, and compute ring
+    attention.
 
-    ``trainers`` ranks share the stages placed on pipeline rank 1, and rank 0 is their server;
-    ``arrival = "asynchronous"`` lets it update after every trainer's gradient, in an order drawn
+    ``trainers`` ranks replicate the stages placed on pipeline rank 1, and rank 0 is their server;
+    with ``arrival = "asynchronous"`` it updates after every trainer's gradient, in an order drawn
     from the seed.
 
-    ``engine = "rpc"``: one rank, the driver, has the data and the loss and calls the stages by
-    remote procedure calls of the framework. It is rank 0; with one rank more than stages it holds
-    none of them (a master and its workers), with as many it holds stage 0. Where ``place`` gives
-    rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a parameter
-    server and the trainer, rank 1, drives. ``schedule`` is ``gpipe``: the micro-batches go forward
-    in a pipeline, then backward together.
+    ``engine = "rpc"``: one rank, the driver, has the data and the loss and calls the stages by the
+    framework's remote procedure calls. The driver is rank 0. With one more rank than stages it
+    holds no stage (a master and its workers); with equally many it holds stage 0. If ``place``
+    assigns rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a
+    parameter server and the trainer, rank 1, is the driver. ``schedule`` is ``gpipe``: the
+    micro-batches go forward in a pipeline, then backward together.
 
     ``engine = "devices"``: one process has all stages, each on one of its ``devices`` (``cpu:0``
-    and ``cpu:1``, which are logical, or ``cuda:0``, …); ``place`` gives each stage the position of
-    its device in that list. ``data`` processes may each have the whole model so.
+    and ``cpu:1``, which are logical, or ``cuda:0``, …); ``place`` assigns each stage the index of
+    its device in that list. ``data`` processes may each have a complete model of this kind.
 
-    ``transport = "host"``: stages on accelerators send their messages by host memory and the
-    processors' network, so that ranks may share an accelerator.
+    ``transport = "host"``: stages on accelerators send their messages through host memory and the
+    hosts' network, so that ranks may share an accelerator.
     """
 
     stages: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -96,8 +98,8 @@ class Split(Strict):
 
     @property
     def host_staged(self) -> bool:
-        """Whether messages go by host memory: as asked for, or of processes whose accelerators are
-        those of their stages, which no group of one accelerator for each rank knows."""
+        """Whether messages go through host memory: on request, or with engine ``devices``, whose
+        processes have several accelerators and so are in no group with one accelerator per rank."""
         return self.transport == "host" or self.engine == "devices"
 
     @model_validator(mode="after")
@@ -159,7 +161,8 @@ class Split(Strict):
     def plan(
         self, spec: ModelSpec, world_size: int, times: Mapping[str, float] | None = None
     ) -> SplitPlan:
-        """Raises `UserError` for a split that this model, or this number of ranks, cannot have."""
+        """Make the split plan; raise `UserError` for a split that this model, or this number of
+        ranks, cannot have."""
         stages, schedule = self.stages, self.schedule
         if self.engine == "devices":
             stages = stages or (0 if self.cut or self.place else len(self.devices))
@@ -190,13 +193,13 @@ class Split(Strict):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Without what was not said."""
+        """Return the settings that were set."""
         table = self.model_dump(mode="json")
         return {k: v for k, v in table.items() if v != type(self).model_fields[k].default}
 
 
 def reference_times(spec: ModelSpec) -> dict[str, float]:
-    """Seconds of each layer in the reference on this machine."""
+    """Measure the seconds of each layer in the reference on this machine."""
     from dualml.backend import backends
     from dualml.split.timing import layer_times
 

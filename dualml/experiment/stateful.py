@@ -1,4 +1,4 @@
-"""Arms whose model carries its state over batches: what they can be, and the order they read in."""
+"""Arms whose model carries its state over batches: what they support, and their sample order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
 from dualml.model.streams import streams
 
-#: Setting → why a state that is carried over batches does not go with it, and what does.
+#: Setting → why state carried over batches excludes it, and the alternative.
 REASONS = {
     "partition": "a partition deals windows out of their order, and a state goes on from one "
     "window to the next; leave out partition",
@@ -38,14 +38,14 @@ REASONS = {
 def check_stateful(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> bool:
-    """Whether some arm's model carries its state over batches.
+    """Return whether some arm's model carries its state over batches.
 
     Args:
-        spec: of the experiment.
-        models: `Arm.variant` → another one.
+        spec: the experiment's model.
+        models: `Arm.variant` → model, for arms with another one.
 
     Raises:
-        UserError: such an arm cannot be trained so, with the reason.
+        UserError: such an arm cannot be trained with its settings; the text has the reason.
     """
     found = False
     for name, arm in experiment.arms.items():
@@ -74,13 +74,13 @@ def check_stateful(
 def freeze_streams(
     name: str, arm: Arm, seed: int, samples: int, order: dict[str, NDArray[np.int32]]
 ) -> None:
-    """Add the order of an arm's samples to ``order``.
+    """Add the order of a stateful arm's samples to ``order``.
 
     Args:
-        samples: in the training set, one after the other in the text.
+        samples: number of samples of the training set, which are consecutive in the text.
 
     Raises:
-        UserError: with the arm's name: more streams than samples.
+        UserError: there are more streams than samples; the text names the arm.
     """
     try:
         order[streams_key(arm, seed)] = streams(samples, arm.batch_size).reshape(-1)

@@ -1,7 +1,8 @@
-"""Ways to train one model on one plan: a framework's own, and those of engines built on it.
+"""Training methods: different ways to train one model on one plan, by a framework itself or by
+engines built on it.
 
-A method is a file of a backend's ``methods/``: the whole loop of one update, written as its users
-write it, so that its difference from the file ``single`` is what the method costs in code.
+A method is a file of a backend's ``methods/`` with the complete loop of one update as its users
+write it, so that the difference from the file ``single`` shows what the method costs in code.
 """
 
 from dualml.methods.known import METHODS, MethodInfo, method

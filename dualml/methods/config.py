@@ -1,8 +1,8 @@
-"""An engine's own configuration of a method: read from a file, held against the plan.
+"""An engine's own configuration of a method: read from a file, and checked against the plan.
 
-The plan decides what is trained: batches, optimizer, precision, what is shared out. The file
-decides how: sizes of buckets, whether messages overlap with the backward pass. A file that says
-otherwise than the plan is refused, since one of the two would be ignored.
+The plan decides what is trained: batches, optimizer, precision, sharding. The file decides how:
+sizes of buckets, whether messages overlap with the backward pass. A file that contradicts the plan
+is refused, since one of the two would be ignored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dualml.files import read_bytes
 from dualml.methods.known import METHODS, MethodInfo
 from dualml.parse import from_json
 
-#: Bytes of a configuration.
+#: Largest number of bytes of a configuration.
 MOST_BYTES = 2**16
-#: Keys that are handed on as they are, or held against the plan first.
+#: Keys that are passed on unchanged, or after a check against the plan.
 KEYS = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
     *("optimizer", "scheduler", "fp16", "bf16", "gradient_clipping", "zero_optimization"),
@@ -34,7 +34,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read an engine's configuration, an object of JSON.
 
     Raises:
-        UserError: the file is missing, too large, no JSON or no object.
+        UserError: the file is missing, too large, no JSON, or no object.
     """
     try:
         content = read_bytes(path, MOST_BYTES)
@@ -53,16 +53,16 @@ def read_config(path: Path) -> dict[str, Any]:
 def check_config(
     config: Mapping[str, Any], name: str, batch_size: int, world_size: int, rule: Mapping[str, Any]
 ) -> None:
-    """Hold a configuration against an arm.
+    """Check an engine's configuration against an arm.
 
     Args:
-        name: of the arm's method.
-        batch_size: samples of an update, of all ranks.
+        name: name of the arm's method.
+        batch_size: samples of an update over all ranks.
         rule: the arm's optimizer, ``name`` and hyperparameters.
 
     Raises:
-        UserError: the method takes none; it has keys that are not handed on, or values that
-            contradict the arm; the text has both.
+        UserError: the method takes no configuration, or it has keys that are not passed on or
+            values that contradict the arm; the text lists both.
     """
     taking = [m for methods in METHODS.values() for m in methods.values() if m.configured]
     info = next((m for m in taking if m.name == name), None)
@@ -81,13 +81,14 @@ def check_config(
 
 
 def handed_on(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave what the plan decides out of a configuration that agrees with it."""
+    """Return a configuration that agrees with the plan without the keys that the plan decides."""
     decided = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
                "optimizer", "scheduler")  # fmt: skip
     return {key: value for key, value in config.items() if key not in decided}
 
 
 def _batches(config: Mapping[str, Any], batch_size: int, world_size: int) -> Iterator[str]:
+    """Yield contradictions between the configured batch sizes and the arm's."""
     whole = config.get("train_batch_size", AUTO)
     part = config.get("train_micro_batch_size_per_gpu", AUTO)
     times = config.get("gradient_accumulation_steps", AUTO)
@@ -103,6 +104,7 @@ def _batches(config: Mapping[str, Any], batch_size: int, world_size: int) -> Ite
 
 
 def _optimizer(config: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[str]:
+    """Yield contradictions between the configured optimizer and the arm's."""
     if config.get("scheduler"):
         yield "it has a scheduler, and a method takes a constant step size"
     given = config.get("optimizer")
@@ -120,12 +122,14 @@ def _optimizer(config: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[s
 
 
 def _clipping(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a contradiction if the configuration clips gradients."""
     clipping = config.get("gradient_clipping", 0)
     if clipping not in (AUTO, 0):
         yield f"gradient_clipping = {clipping}, and the arm clips nothing: set 0"
 
 
 def _precision(config: Mapping[str, Any], info: MethodInfo) -> Iterator[str]:
+    """Yield contradictions between the configured precision and the method's."""
     for kind in ("fp16", "bf16"):
         table = config.get(kind)
         on = table.get("enabled") if isinstance(table, Mapping) else table
@@ -135,6 +139,7 @@ def _precision(config: Mapping[str, Any], info: MethodInfo) -> Iterator[str]:
 
 
 def _sharing(config: Mapping[str, Any], info: MethodInfo) -> Iterator[str]:
+    """Yield contradictions between the configured ZeRO stage and the method's."""
     zero = config.get("zero_optimization", {})
     if not isinstance(zero, Mapping):
         yield f"zero_optimization = {zero}, which must be a table"

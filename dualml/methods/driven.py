@@ -1,5 +1,5 @@
-"""A training whose updates somebody else's loop makes: what a trial asks of a method, and what the
-ranks of one do together."""
+"""Engine-driven training: the interface of a method in one process, and its coordination over
+ranks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from dualml.methods.skips import Skips
 
 
 class MethodTraining(Training, Observable):
-    """A method at work in one process.
+    """A training method in one process.
 
     Attributes:
-        sharded: weights or state are spread over the ranks: `gather` collects the weights, the
-            state is not seen.
-        keeps: weights and optimizer state are all that an update leaves: a trial can be resumed.
-        processes: that the engine says there are.
-        groups: kind of group → ranks of each, where the engine divides them.
-        prepared: samples of a full global batch, where the engine's own loader deals them out by
-            `loaded`; 0 elsewhere.
-        skips: updates that the engine has passed over; its `state` tells of them where the engine
-            may.
+        sharded: whether weights or state are sharded over the ranks: `gather` collects the weights,
+            the state is not visible.
+        is_resumable: whether weights and optimizer state are the whole state of an update, so that
+            a trial can be resumed.
+        processes: number of processes that the engine reports.
+        groups: kind of group → ranks of each group, if the engine forms groups.
+        prepared: samples of a full global batch, if the engine's own loader distributes them in
+            `steps_from_loader`; else 0.
+        skips: updates that the engine has skipped; engines that may skip updates report them in
+            `state`.
     """
 
     sharded: bool = False
@@ -50,7 +51,8 @@ class MethodTraining(Training, Observable):
     skips: Skips
 
     def check_processes(self, asked: int) -> None:
-        """
+        """Check that the engine trains in as many processes as the trial has ranks.
+
         Raises:
             TrialError: the engine is in another group than the ranks of the trial.
         """
@@ -61,49 +63,51 @@ class MethodTraining(Training, Observable):
             )
 
     def tested(self, x: Array, y: Array) -> Array | None:
-        """Evaluate by the engine's own means, where it has some.
+        """Evaluate by the engine's own means, if it has any.
 
         Returns:
-            One row for each sample that some rank tested, label, predicted class, loss; None: the
-            engine leaves it to dualml.
+            One row of label, predicted class and loss for each sample that any rank tested; None:
+            the engine leaves evaluation to dualml.
         """
         return None
 
     def close(self) -> None:
-        """Give back what its engine has taken outside of the device."""
+        """Release what the engine holds outside of the device."""
 
     @abstractmethod
     def step(self, batch: Array, step: int, weight: float = 1.0) -> Any:
-        """One update.
+        """Make one update and return the lazy loss.
 
         Args:
-            weight: of this rank's mean loss among those of all ranks, of which the mean is taken: 1
-                where all have equally many samples.
+            weight: weight of this rank's mean loss in the mean over ranks; 1 if all ranks have
+                equally many samples.
         """
 
     def loaded(self, batches: Sequence[Array], first: int) -> Iterator[tuple[Array, Any]]:
-        """Make an update for each of these global batches, the first of them number ``first``, with
+        """Make an update for each of these global batches, the first of them number ``first``, on
         this rank's part as the engine's loader gives it.
 
         Returns:
-            That part, positions (n,), and the lazy loss, one for each batch.
+            For each batch, this rank's part as positions (n,), and the lazy loss.
         """
         raise NotImplementedError
 
     def gather(self) -> None:
-        """Make what `weights` and `evaluate` see that of now; all ranks call it."""
+        """Gather the current weights for `weights` and `evaluate`; all ranks call it."""
 
     def trace(self, batch: Array, probe: Array) -> Trace:
-        """An engine shows no gradients; loss and weights are judged at every update."""
+        """Return a trace without gradients, which engines do not expose; loss and weights are
+        compared at every update."""
         return Trace(*self.look(batch, probe), loss=0.0, gradients={})
 
 
 def counted(processes: int) -> str:
+    """Format a number of processes."""
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
 class Driving(Ability):
-    """Of a backend: trains by methods."""
+    """Capability of a backend to train by methods."""
 
     does = "train by the methods of engines"
 
@@ -115,18 +119,18 @@ class Driving(Ability):
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        """The method of this name, ready.
+        """Make the method of this name, ready to train.
 
         Args:
-            config: its engine's own configuration, of methods that take one.
+            config: the engine's own configuration, for methods that take one.
 
         Raises:
-            Unsupported: there is none; it does not run here; its engine is missing.
+            Unsupported: there is no such method, it does not run here, or its engine is missing.
         """
 
 
 class Driven(Training, Observable, Weighable):
-    """A method on one of several ranks, each with its part of the batch.
+    """A training method on one of several ranks, each of which trains on its part of the batch.
 
     Raises:
         TrialError: the engine is in another group than the ranks of the trial.
@@ -138,7 +142,8 @@ class Driven(Training, Observable, Weighable):
         training.check_processes(comm.size)
 
     def check_parts(self, sizes: Sequence[int], step: int) -> None:
-        """
+        """Check that every rank has samples in an update.
+
         Raises:
             TrialError: a rank has no samples in an update.
         """
@@ -149,7 +154,7 @@ class Driven(Training, Observable, Weighable):
             )
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """This rank's lazy loss and its share of the global batch."""
+        """Make one update; return this rank's lazy loss and its share of the global batch."""
         part: Array = batch[self.comm.rank]
         share = len(part) / sum(map(len, batch))
         self.check_parts([len(each) for each in batch], step)
@@ -157,14 +162,14 @@ class Driven(Training, Observable, Weighable):
         return self.training.step(part, step, share * self.comm.size), share
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Mean losses of the global batches."""
+        """Return the mean losses of the global batches."""
         return over_ranks(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
         return Trace(*self.look(batch, probe), loss=0.0, gradients={})
 
     def gather(self) -> None:
-        """Of this update's weights, once: then one rank alone may ask for them."""
+        """Gather this update's weights once, so that one rank alone may ask for them later."""
         if self.gathered != self.now:
             self.training.gather()
             self.gathered = self.now
@@ -192,7 +197,8 @@ class Driven(Training, Observable, Weighable):
         self.now, self.gathered = step, -1
 
     def memory(self, batch: Any = None) -> Memory:
-        """All ranks call it: engines show what they hold while they make an update."""
+        """Return the memory of this rank. All ranks call it: engines report memory during an
+        update."""
         part = None if batch is None else batch[self.comm.rank]
         return self.training.ability(Weighable).memory(part)
 

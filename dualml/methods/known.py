@@ -1,4 +1,4 @@
-"""What is known of every method without importing its engine."""
+"""Registry of the training methods, without importing their engines."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from dualml.errors import Unsupported, UserError, nearest
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInfo:
-    """One method on one backend.
+    """Facts about one method on one backend.
 
     Attributes:
-        name: of its file.
-        title: as its makers call it.
-        what: language → what it is, in a few words.
+        name: name of its file.
+        title: name that its makers use.
+        what: language → a short description.
         ranks: ``one`` process, ``several``, or ``any`` number.
-        precision: of most of its arithmetic: ``fp32``, ``bf16``, ``fp16``.
-        casts: language → where it casts otherwise than our rule (`dualml.precision`), of a lower
-            precision; ``entries`` of the catalogue of differences (`dualml.diffs`) are about it.
-        package: of the engine, where it is not part of the framework; ``series`` is the part of its
-            version that was tried, ``install`` the command.
-        moved: what a rank sends in an update, as a multiple of (n - 1)/n of the model's bytes.
-        counted: whether its messages leave by sockets, which are counted; not where the engine may
-            be built for another way.
-        forwards: forward passes of an update.
-        shards: of weights, gradients and state those of which each rank has a part when the
-            optimizer steps.
-        weight_bytes: of a weight of the model; 0: as many as the backend's type has.
-        masters: copies of the weights that its optimizer updates in their place, in parts as the
-            state; they count as state.
-        beside: language → what it holds beside these, or where the parts are not equal.
-        file: that it shares with others, from which ``options`` tell it apart.
-        configured: takes its engine's own configuration (`dualml.methods.config`).
-        prepared: its engine's loader deals every global batch out, in slices as long as those of a
-            full one; of a smaller batch the last ranks have fewer samples.
-        unsupported: why it does not run on a machine like this at all, and ``page`` says so.
+        precision: precision of most of its arithmetic: ``fp32``, ``bf16``, ``fp16``.
+        casts: language → where a low-precision method casts differently from dualml's rule
+            (`dualml.precision`); ``entries`` are the entries about it in the catalogue of
+            differences (`dualml.diffs`).
+        package: package of an engine that is not part of the framework; ``series`` is the tested
+            part of its version, ``install`` the command that installs it.
+        moved: bytes that a rank sends in an update, as a multiple of (n - 1)/n of the model's
+            bytes.
+        counted: whether its messages go through sockets, whose bytes are counted; False if the
+            engine may be built for another transport.
+        forwards: number of forward passes of an update.
+        shards: those of weights, gradients and state that are sharded when the optimizer steps.
+        weight_bytes: bytes of a weight of the model; 0: those of the backend's dtype.
+        masters: number of master copies of the weights, which the optimizer updates instead; they
+            are sharded like the state and count as state.
+        beside: language → what else it holds in memory, or where shards are not equal.
+        file: file that it shares with other methods, which differ by their ``options``.
+        configured: whether it takes its engine's own configuration (`dualml.methods.config`).
+        prepared: whether its engine's loader distributes every global batch, in slices of a full
+            batch's size, so that in a smaller batch the last ranks have fewer samples.
+        unsupported: why it does not run on such a machine at all; ``page`` is the source.
     """
 
     name: str
@@ -69,13 +70,14 @@ class MethodInfo:
     page: str = ""
 
     def fits(self, several: bool) -> bool:
-        """Tell whether it trains with several ranks, or in one process."""
+        """Return whether it trains with several ranks, or in one process."""
         return self.ranks in ("any", "several" if several else "one")
 
     def check(self) -> None:
-        """
+        """Check that the method runs here with an installed engine of the right version.
+
         Raises:
-            Unsupported: it does not run here; the engine is not installed, or is another version.
+            Unsupported: it does not run here, or the engine is missing or has another version.
         """
         if self.unsupported:
             raise Unsupported(f"{self.title}: {self.unsupported}; see {self.page}")
@@ -96,6 +98,7 @@ class MethodInfo:
 
 @functools.cache
 def _known() -> Mapping[str, Mapping[str, MethodInfo]]:
+    """Load backend → method → facts from ``methods.toml``."""
     table = tomllib.loads(files("dualml.methods").joinpath("methods.toml").read_text("utf-8"))
     return {
         backend: {name: MethodInfo(name=name, **facts) for name, facts in methods.items()}
@@ -103,23 +106,23 @@ def _known() -> Mapping[str, Mapping[str, MethodInfo]]:
     }
 
 
-#: Backend → method → what is known of it.
+#: Backend → method → facts about it.
 METHODS = _known()
 
 
 def names() -> list[str]:
-    """Every method that some backend has."""
+    """Return the names of all methods that some backend has."""
     return list(dict.fromkeys(name for methods in METHODS.values() for name in methods))
 
 
 def check_name(name: str) -> None:
-    """Raises `UserError` for a method that no backend has."""
+    """Raise `UserError` for a method that no backend has."""
     if name not in names():
         raise UserError(f"unknown method {name!r}{nearest(name, names())}")
 
 
 def for_ranks(several: bool) -> dict[str, list[str]]:
-    """List by backend the methods that run here in one process, or with ``several`` ranks."""
+    """Return by backend the methods that run here in one process, or with ``several`` ranks."""
     return {
         backend: [i.name for i in methods.values() if i.fits(several) and not i.unsupported]
         for backend, methods in METHODS.items()
@@ -130,10 +133,10 @@ def check_ranks(name: str, world_size: int, backends: Sequence[str] = ()) -> Non
     """Check that a method can train with ``world_size`` ranks on some backend of an arm.
 
     Args:
-        backends: that the arm names; none named, all that have the method.
+        backends: backends that the arm names; none: all that have the method.
 
     Raises:
-        UserError: it cannot; the text lists the methods that can.
+        UserError: no backend can; the text lists the methods that can.
     """
     several = world_size > 1
     having = {backend: infos[name] for backend, infos in METHODS.items() if name in infos}
@@ -155,7 +158,7 @@ def check_ranks(name: str, world_size: int, backends: Sequence[str] = ()) -> Non
 
 
 def method(backend: str, name: str) -> MethodInfo:
-    """Find what is known of a method on a backend.
+    """Find the facts about a method on a backend.
 
     Raises:
         Unsupported: the backend has no method of this name.
@@ -171,10 +174,10 @@ def method(backend: str, name: str) -> MethodInfo:
 
 def check_here(backend: str, name: str, world_size: int) -> None:
     """Check that a backend's method of this name, if it has one, takes ``world_size`` ranks: an arm
-    without ``backends`` may name one that only another backend trains with so many.
+    without ``backends`` may name a method that only another backend trains with that many.
 
     Raises:
-        Unsupported: it has another number of ranks here.
+        Unsupported: the method takes another number of ranks here.
     """
     info = METHODS.get(backend, {}).get(name)
     if info is not None and not info.fits(world_size > 1):

@@ -1,4 +1,4 @@
-"""A method on one of several ranks whose samples come from a loader of its engine."""
+"""Training methods on several ranks whose samples come from the engine's own loader."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dualml.methods.driven import Driven, MethodTraining
 
 
 class Loaded(Driven):
-    """A method that is given global batches, of which its engine's loader takes this rank's part.
+    """A training method that receives global batches; its engine's loader takes this rank's part.
 
     Attributes:
-        taken: update → samples that the loader gave this rank, of the last `stretch`.
+        loaded_samples: update → samples that the loader gave this rank in the last `run_steps`.
     """
 
     def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
@@ -43,7 +43,7 @@ class Loaded(Driven):
 
 
 def drive(backend: Backend, training: MethodTraining, comm: Communicator) -> Driven:
-    """Put a method to work on one of several ranks.
+    """Make the training of a method on one of several ranks.
 
     Raises:
         TrialError: the engine is in another group than the ranks of the trial.

@@ -1,4 +1,5 @@
-"""Updates that an engine passes over because a gradient is not finite: counted from outside."""
+"""Counts of updates that an engine skips because a gradient is not finite, observed from
+outside."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ REMEDY = "lower the learning rate, or use a method in bfloat16 or float32"
 
 
 class Skips:
-    """Of one trial by a method that scales its loss, or looks for gradients that are not finite.
+    """Skipped updates of one trial, for methods that scale the loss or check gradients.
 
     Attributes:
-        lost: updates passed over in a row up to now.
-        skipped: updates passed over so far.
+        lost: number of consecutive updates skipped until now.
+        skipped: number of updates skipped so far.
 
     Example:
-        >>> skips = Skips()
+        >>> skips = SkippedUpdates()
         >>> for made in (False, False, True):
         ...     skips.note(made, lambda: 1.0)
         >>> skips.lost, skips.skipped
@@ -32,13 +33,13 @@ class Skips:
         self.lost, self.skipped = 0, 0
 
     def note(self, made: bool, scale: Callable[[], float]) -> None:
-        """An update that was made, or passed over.
+        """Count an update that was made or skipped.
 
         Args:
-            scale: what the loss is multiplied with now; not asked for unless it must be said.
+            scale: function that returns the current loss scale; called only for an error message.
 
         Raises:
-            TrialError: `HOPELESS` updates in a row were passed over.
+            TrialError: `HOPELESS` consecutive updates were skipped.
         """
         if made:
             self.lost = 0
@@ -48,11 +49,12 @@ class Skips:
             raise hopeless(scale(), REMEDY)
 
     def state(self, scale: float) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """As `dualml.precision.Scaler.state`, as a part of the optimizer's state."""
+        """Return the counts and the scale as a part of the optimizer state, as
+        `dualml.precision.Scaler.state`."""
         numbers = {"scale": scale, "lost": self.lost, "skipped": self.skipped}
         return {SLOT: {name: np.array(number, np.float64) for name, number in numbers.items()}}
 
     def load(self, state: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
-        """What `state` returned, beside whatever else; without it, from the start."""
+        """Restore the counts from an optimizer state; start from zero if it has none."""
         own = state.get(SLOT, {})
         self.lost, self.skipped = int(own.get("lost", 0)), int(own.get("skipped", 0))

@@ -1,1 +1,1 @@
-"""The run folder: the one room that knows its files."""
+"""The run folder: this package alone knows its files."""

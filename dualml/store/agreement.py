@@ -1,4 +1,4 @@
-"""Whether the ranks of a trial were seen to train one model, as a run folder tells it."""
+"""Records that show whether the ranks of a trial trained one model."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Literal
 
 from dualml.store.jsonfile import Count, Number, Record
 
-#: Begins the reason of a trial that failed because they were not.
+#: Beginning of the reason of a trial that failed because its ranks diverged.
 APART = "ranks trained apart"
 
-#: Which weights of the ranks must be equal: all of them (``replicas``), all after an averaging
-#: (``averaged``), those of the server and of the rank it served last (``served``), those of ranks
-#: that hold the same part (``parts``), or none: ``neighbours`` average with one another alone, and
-#: of ``shards`` and ``stages`` each rank has its own.
+#: Weights of the ranks that must be equal: all of them (``replicas``), all after an averaging
+#: (``averaged``), those of the server and of the rank that it served last (``served``), those of
+#: ranks that hold the same part (``parts``), or none: with ``neighbours`` only neighbours average,
+#: and with ``shards`` and ``stages`` each rank has its own.
 Promise = Literal["replicas", "averaged", "served", "parts", "neighbours", "shards", "stages"]
 
 
 class WeightsCheck(Record):
-    """The weights of all ranks after one update.
+    """A comparison of all ranks' weights after one update.
 
     Attributes:
-        update: after which they were compared.
-        sha256: of all ranks' weights in the order of ranks and names.
-        apart: the largest distance of two copies of a tensor, relative to its size; ``limit`` is
-            how much rounding may come to by then.
+        update: number of updates after which the weights were compared.
+        sha256: digest of all ranks' weights in the order of ranks and names.
+        apart: largest distance between two copies of a tensor, relative to its size; ``limit`` is
+            how much of it rounding can explain by then.
     """
 
     update: Count
@@ -33,17 +33,17 @@ class WeightsCheck(Record):
 
 
 class Agreement(Record):
-    """What showed that the ranks of a trial train one model.
+    """Evidence that the ranks of a trial trained one model.
 
     Attributes:
-        promise: which weights must be equal.
-        checks: after the first update and after the last, or at the first and the last where the
-            promise holds.
-        sent_bytes: of all ranks together in an update, as measured, each byte once; null where what
-            they send is not seen.
-        times_sent: how often the engine sends each byte, by which the measured bytes were divided.
-        closed_bytes: of an update by the closed form; null where none is known.
-        averagings: of ``neighbours``, the share of averagings that changed a rank's weights.
+        promise: the guarantee: which weights must be equal.
+        checks: comparisons after the first and the last update, or at the first and the last one at
+            which the guarantee holds.
+        sent_bytes: measured bytes that all ranks together send in an update, each byte counted
+            once; null where traffic cannot be measured.
+        times_sent: how often the engine sends each byte; the measured bytes were divided by it.
+        closed_bytes: bytes of an update by the closed form; null where none is known.
+        averagings: for ``neighbours``, the share of averagings that changed a rank's weights.
     """
 
     promise: Promise
@@ -55,5 +55,5 @@ class Agreement(Record):
 
 
 def trained_apart(reason: str | None) -> bool:
-    """Tell by the reason of a failed trial whether its ranks trained apart."""
+    """Return whether the reason of a failed trial says that its ranks trained different models."""
     return APART in (reason or "")

@@ -1,11 +1,10 @@
-"""A baseline: what is kept of a run so that later runs can be held against it, small enough for a
-repository.
+"""Baselines: extracts of a run, small enough for a repository, with which later runs are compared.
 
-It has the files of a run folder but for logs, plan and checkpoints, with every large tensor folded
-into `FOLDS` sums of its elements under random signs (a count sketch: Charikar, Chen and
+A baseline has the files of a run folder except logs, plan and checkpoints, with every large tensor
+folded into `FOLDS` sums of its elements under random signs (a count sketch: Charikar, Chen and
 Farach-Colton 2002). Distances survive that: ‖fold(a) − fold(b)‖² is ‖a − b‖² on average, and the
-distance itself strays by 1/√(2·FOLDS), 9 %. Equal tensors stay equal, and so does one wrong element
-stay visible.
+distance itself has a relative error of 1/√(2·FOLDS), 9 %. Equal tensors stay equal, and a single
+wrong element stays visible.
 """
 
 from __future__ import annotations
@@ -34,14 +33,15 @@ from dualml.store.tensors import TRACE, WEIGHTS
 from dualml.store.trajectory import Trajectory
 from dualml.store.trial import RESULT, trial_folder
 
-#: Sums that a tensor is folded into, a power of two; a smaller one is kept as it is.
+#: Number of sums into which a tensor is folded, a power of two; a smaller tensor is kept as it is.
 FOLDS = 64
 #: Digits of an envelope's widths: a margin of ten needs no more.
 DIGITS = 3
 
 
 class BaselineRecord(Record):
-    """``folds`` of each tensor; ``starts``: initial weight of the plan → its SHA-256."""
+    """The record of a baseline: ``folds`` per tensor, and ``starts``, initial weight of the plan →
+    SHA-256."""
 
     folds: Count
     starts: dict[str, str]
@@ -51,7 +51,7 @@ BASELINE = JsonFile("baseline.json", BaselineRecord, version=1)
 
 
 def fold(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as `FOLDS` float32 sums, or itself where it has no more elements."""
+    """Fold an array into `FOLDS` float32 sums; return it unchanged if it has no more elements."""
     if array.size <= FOLDS:
         return array
     places, signs = _hash(array.size)
@@ -61,14 +61,14 @@ def fold(array: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=64)
 def _hash(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """For each of so many elements the sum it goes into, and its sign: the same everywhere."""
+    """Return, for each of ``size`` elements, the index of its sum and its sign, always the same."""
     digits = FOLDS.bit_length() - 1
     drawn = bits(size * (digits + 1), 0, "fold").reshape(size, digits + 1)
     return drawn[:, :digits] @ (1 << np.arange(digits)), 2.0 * drawn[:, digits] - 1
 
 
 def folded(trajectory: Trajectory) -> Trajectory:
-    """With every tensor folded, for the comparison with a baseline."""
+    """Fold every tensor of a trajectory, for the comparison with a baseline."""
     return replace(
         trajectory,
         tensors={key: fold(value) for key, value in trajectory.tensors.items()},
@@ -77,12 +77,12 @@ def folded(trajectory: Trajectory) -> Trajectory:
 
 
 def folded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Parameter → the shape that it has in a baseline."""
+    """Return parameter → its shape in a baseline."""
     return {name: (FOLDS,) if math.prod(shape) > FOLDS else shape for name, shape in shapes.items()}
 
 
 def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
-    """Write the baseline of a run folder whose trials all ended well; its size in bytes.
+    """Write the baseline of a run folder whose trials all ended well, and return its size in bytes.
 
     Args:
         starts: initial weight of the plan → its SHA-256.
@@ -118,6 +118,7 @@ def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
 
 
 def _write_trial(run: Path, target: Path, key: Key) -> None:
+    """Copy a trial's files into a baseline, with its tensors folded."""
     source, place = trial_folder(run, key), trial_folder(target, key)
     place.mkdir(parents=True)
     RESULT.write(place, RESULT.read(source))
@@ -131,6 +132,7 @@ def _write_trial(run: Path, target: Path, key: Key) -> None:
 
 
 def _rounded(value: Any) -> Any:
+    """Round all floats of a JSON value to `DIGITS` significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

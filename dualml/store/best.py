@@ -1,4 +1,4 @@
-"""``best.safetensors``: the weights of the smallest validation loss, and what is known of them."""
+"""``best.safetensors``: the weights with the smallest validation loss, and their results."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NAME = "best.safetensors"
 
 
 class Best(Record):
-    """The update after which the weights were these, and how they do; ``confusion``: the test
-    samples of each class (rows) by the class that was predicted."""
+    """Results of the weights with the smallest validation loss, and the update after which they
+    were taken; ``confusion`` counts test samples by class (rows) and predicted class."""
 
     step: Count
     validation_loss: Number
@@ -29,14 +29,15 @@ class Best(Record):
 
 
 def write_best(trial: Path, best: Best, weights: Arrays) -> None:
+    """Write the best weights of a trial with their results."""
     write_bytes(trial / NAME, save(weights, {"best": json.dumps(best.describe())}))
 
 
 def read_best(trial: Path) -> Best | None:
-    """What is known of the weights in the file; None where there is none.
+    """Read the results stored with a trial's best weights; None if there is no file.
 
     Raises:
-        UserError: there is one that is not readable.
+        UserError: the file is not readable.
     """
     path = trial / NAME
     if not path.exists():
@@ -47,4 +48,5 @@ def read_best(trial: Path) -> Best | None:
 
 
 def remove_best(trial: Path) -> None:
+    """Remove a trial's best weights, if there are any."""
     remove(trial / NAME)

@@ -1,4 +1,4 @@
-"""Checkpoints of a trial: one safetensors file for each rank, replaced in one step."""
+"""Checkpoints of a trial: one safetensors file per rank, replaced atomically."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ FAULT = "not a readable checkpoint"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a trial stands: updates made, training seconds, bytes of records, SHA-256 of the traced
-    batches and of all samples so far (see `dualml.experiment.seen`), what the last evaluation took
-    each class for, what is known of the weights kept in ``best.safetensors``, how far the ranks'
-    weights were apart at traced updates, the checks of `dualml.store.agreement`, and how many
-    samples each rank was seen to train on."""
+    """Progress of a trial at a checkpoint.
+
+    Updates made, seconds of training, bytes of records, SHA-256 of the traced batches and of all
+    samples so far (see `dualml.experiment.sample_digest`), the confusion of the last evaluation,
+    the results of the weights in ``best.safetensors``, the divergence of the ranks' weights at
+    traced updates, the checks of `dualml.store.agreement`, and the number of samples that each
+    rank trained on.
+    """
 
     step: Count = 0
     seconds: float = 0.0
@@ -43,10 +46,10 @@ class Progress:
 
 
 def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
-    """What the metadata of a checkpoint's file says.
+    """Parse the metadata of a checkpoint file.
 
     Raises:
-        UserError: another file.
+        UserError: the file is no checkpoint.
     """
     with readable(f"{path}: {FAULT}"):
         text = metadata["progress"].encode()
@@ -63,10 +66,12 @@ def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
 
 
 def checkpoint_path(trial: Path, rank: int) -> Path:
+    """Return the path of a rank's checkpoint."""
     return trial / (f"rank{rank}.{NAME}" if rank else NAME)
 
 
 def remove_checkpoint(trial: Path, rank: int) -> None:
+    """Remove a rank's checkpoint, if there is one."""
     remove(checkpoint_path(trial, rank))
 
 
@@ -78,7 +83,8 @@ def save_checkpoint(
     state: Mapping[str, Arrays],
     trace: Arrays,
 ) -> None:
-    """``trace`` holds the tensors captured so far; state is slot → name → array."""
+    """Save a rank's checkpoint; ``state`` is slot → name → array, ``trace`` the tensors captured so
+    far."""
     tensors = {f"weights/{name}": w for name, w in weights.items()}
     for slot, named in state.items():
         tensors.update({f"state/{slot}/{name}": s for name, s in named.items()})
@@ -90,10 +96,10 @@ def save_checkpoint(
 def load_checkpoint(
     trial: Path, rank: int
 ) -> tuple[Progress, Arrays, dict[str, Arrays], Arrays] | None:
-    """Progress, weights, state and trace; None where there is no checkpoint.
+    """Load a rank's progress, weights, optimizer state and trace; None if there is no checkpoint.
 
     Raises:
-        UserError: there is one that is not readable.
+        UserError: the checkpoint is not readable.
     """
     path = checkpoint_path(trial, rank)
     if not path.exists():

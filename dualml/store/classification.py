@@ -1,4 +1,4 @@
-"""``classification`` of a trial in ``run.json``: how well each class is recognised."""
+"""The key ``classification`` of a trial in ``run.json``: how well each class is recognised."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dualml.store.jsonfile import Count, Number, Record
 
 
 class Means(Record):
-    """Means over the classes, fractions."""
+    """Means over the classes, as fractions."""
 
     precision: Number
     recall: Number
@@ -14,15 +14,15 @@ class Means(Record):
 
 
 class ClassMeasures(Means):
-    """Measures of one class; ``support``: its samples in the test set."""
+    """Measures of one class; ``support`` is its number of test samples."""
 
     name: str
     support: Count
 
 
 class Classification(Record):
-    """A trial's `dualml.confusion.classification_report`, of the kept weights where there are any,
-    else of those at the end."""
+    """A trial's `dualml.confusion.classification_report`, for the kept weights if there are any,
+    else for the final ones."""
 
     classes: list[ClassMeasures]
     accuracy: Number

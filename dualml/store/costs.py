@@ -1,4 +1,4 @@
-"""What communication cost: ``collectives.json`` of a trial, ``cost.json`` and fits of a run."""
+"""Communication costs: ``collectives.json`` of a trial, ``cost.json`` and fits of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Seconds = Annotated[Number, Field(ge=0)]
 
 
 class Traffic(Record):
-    """Of one rank: messages and bytes, native calls and the bytes handed to them."""
+    """Traffic of one rank: messages and bytes, native calls and the payload bytes passed to
+    them."""
 
     sent: Count
     received: Count
@@ -26,7 +27,7 @@ class Traffic(Record):
 
 
 class Port(Record):
-    """What went through the network interface of a rank's machine, with all headers, on average."""
+    """Mean traffic through the network interface of a rank's machine, including all headers."""
 
     bytes_sent: Number
     packets_sent: Number
@@ -35,8 +36,8 @@ class Port(Record):
 
 
 class CollectiveRow(Record):
-    """One strategy on vectors of one size; ``wire_bytes``: through the loopback, ``ports``: of each
-    rank where they are on several machines."""
+    """Measurements of one strategy with vectors of one size; ``wire_bytes`` went through the
+    loopback, ``ports`` has each rank's interface if ranks are on several machines."""
 
     strategy: str
     bytes: Count
@@ -51,10 +52,13 @@ class CollectiveRow(Record):
 
 
 class CollectivesRecord(Record):
-    """``copy_s``: bytes → seconds of a copy in memory. Where ranks are on several machines,
-    ``per_machine``: on each of them, 0 where that is not the same number of neighbours, and
-    ``engine``: what the framework sends by. ``clock``: what the seconds are read from, see
-    `dualml.clock`."""
+    """Measurements of collectives in one trial.
+
+    ``copy_s`` is bytes → seconds of a copy in memory. If ranks are on several machines,
+    ``per_machine`` is the number of ranks on each of them, 0 if they are not equally many
+    neighbours, and ``engine`` names the framework's transport. ``clock`` names the clock of the
+    seconds, see `dualml.clock`.
+    """
 
     backend: Name
     device: str = ""
@@ -67,13 +71,15 @@ class CollectivesRecord(Record):
 
 
 class LinkRecord(Record):
+    """Constants of the cost model: latency, seconds per byte sent, and seconds per byte reduced."""
+
     alpha_s: Seconds
     beta_s_per_byte: Seconds
     gamma_s_per_byte: Seconds = 0.0
 
 
 class FitRecord(Record):
-    """Constants with what they were fitted to, see `dualml.cost.model.Fit`."""
+    """Fitted constants and the quality of the fit, see `dualml.cost.model.Fit`."""
 
     link: LinkRecord
     errors: dict[str, Number | None]
@@ -86,7 +92,7 @@ class FitRecord(Record):
 
 
 class FitsRecord(Record):
-    """``cost.BACKEND-nN.json``, which `dualml simulate --fit` reads."""
+    """Fits of one run, ``cost.BACKEND-nN.json``, which `dualml simulate --fit` reads."""
 
     topology: str
     engine: str = ""
@@ -96,7 +102,8 @@ class FitsRecord(Record):
 
 
 class NamedFit(Record):
-    """``strategy`` null: all that send point to point."""
+    """A fit with its backend and strategy; ``strategy`` null stands for all point-to-point
+    strategies."""
 
     backend: Name
     world_size: Count
@@ -105,7 +112,8 @@ class NamedFit(Record):
 
 
 class Check(Record):
-    """A measurement with more ranks against the prediction from the fewest."""
+    """A measurement with more ranks, compared with the prediction from the smallest number of
+    ranks."""
 
     backend: Name
     world_size: Count
@@ -117,7 +125,7 @@ class Check(Record):
 
 
 class Slowdown(Record):
-    """Time of an update with a slow node over that without."""
+    """Time of an update with a straggler divided by the time without."""
 
     backend: Name
     seed: Count
@@ -128,6 +136,8 @@ class Slowdown(Record):
 
 
 class CostRecord(Record):
+    """The content of ``cost.json``."""
+
     topology: str = "flat"
     fits: list[NamedFit] = []
     checks: list[Check] = []
@@ -139,14 +149,16 @@ COST = JsonFile("cost.json", CostRecord, version=1)
 
 
 def write_fits(folder: Path, backend: str, ranks: int, fits: Mapping[str, Any]) -> None:
+    """Write the fits of a backend and a number of ranks."""
     file = fits_file(f"cost.{backend}-n{ranks}.json")
     file.write(folder, file.made(fits))
 
 
 def read_fits(path: Path) -> FitsRecord:
-    """Raises `UserError` for a file that is missing, damaged, or none of fits."""
+    """Read a file of fits; raise `UserError` if it is missing, damaged, or another file."""
     return fits_file(path.name).read(path.parent)
 
 
 def fits_file(name: str) -> JsonFile[FitsRecord]:
+    """Return the file type of a fits file."""
     return JsonFile(name, FitsRecord, version=1, bare=True)

@@ -1,4 +1,4 @@
-"""``envelope.json``: how far a backend strays from itself when only rounding changes."""
+"""``envelope.json``: how far a backend deviates from itself when only rounding changes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from dualml.errors import UserError
 from dualml.store.jsonfile import Count, JsonFile, Number, Record
 from dualml.store.tensors import TraceKey
 
-#: null is infinity: where a draw came to something not finite.
+#: A width; null is infinity: a perturbed run was not finite.
 Width = Number | None
 
 
 class Widths(Record):
+    """Rounding envelope widths of the loss, per update, and of each traced tensor."""
+
     loss: list[Width]
     tensors: dict[TraceKey, Width]
 
 
 class EnvelopeRecord(Widths):
+    """The content of ``envelope.json``."""
+
     draws: Count
     plain: Widths | None = None
 
@@ -41,13 +45,13 @@ ENVELOPE = JsonFile("envelope.json", EnvelopeRecord)
 
 @dataclass(frozen=True)
 class Envelope:
-    """Largest distance of any draw from the unperturbed trajectory, per tensor and step.
+    """Largest distance of any perturbed run from the unperturbed one, per tensor and step.
 
     Attributes:
         loss: (updates of the horizon,) relative distance of the loss.
         tensors: ``PHASE/STEP/TENSOR`` → relative distance.
-        draws: number of draws taken in.
-        plain_loss, plain_tensors: the same of the draw that leaves the samples in their order;
+        draws: number of perturbed runs.
+        plain_loss, plain_tensors: distances of the perturbed run that keeps the samples in order;
             None and empty in files of earlier versions.
     """
 
@@ -59,16 +63,17 @@ class Envelope:
 
     @classmethod
     def restore(cls, value: Mapping[str, Any]) -> Envelope:
-        """From the content of the file."""
+        """Make an envelope from the content of its file."""
         return cls.of(ENVELOPE.made(value))
 
     @classmethod
     def of(cls, record: EnvelopeRecord) -> Envelope:
+        """Make an envelope from its record."""
         plain = (None, {}) if record.plain is None else known(record.plain)
         return cls(*known(record), record.draws, *plain)
 
     def describe(self) -> dict[str, Any]:
-        """The content of the file."""
+        """Return the content of the file."""
         content = {"draws": self.draws, "loss": self.loss.tolist(), "tensors": dict(self.tensors)}
         if self.plain_loss is not None:
             plain = {"loss": self.plain_loss.tolist(), "tensors": dict(self.plain_tensors)}
@@ -77,17 +82,20 @@ class Envelope:
 
 
 def known(widths: Widths) -> tuple[NDArray[np.float64], dict[str, float]]:
-    """Those of the loss and of the tensors, with infinity."""
+    """Convert widths to an array for the loss and a mapping for the tensors, with null as
+    infinity."""
     tensors = {key: math.inf if w is None else w for key, w in widths.tensors.items()}
     return np.array([math.inf if w is None else w for w in widths.loss], np.float64), tensors
 
 
 def write_envelope(folder: Path, envelope: Envelope) -> None:
+    """Write the rounding envelope of a trial."""
     ENVELOPE.write(folder, ENVELOPE.made(envelope.describe()))
 
 
 def read_envelope(folder: Path) -> Envelope | None:
-    """None where the trial has none: the referee in float32, an order that is left to chance.
+    """Read a trial's rounding envelope; None if it has none, as the float32 reference or a trial
+    whose order is left to chance.
 
     Raises:
         UserError: the file is damaged.

@@ -1,4 +1,4 @@
-"""``findings.json``: where and why backends differ, kept beside the verdicts."""
+"""``findings.json``: where and why backends differ, stored beside the verdicts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record, Scalar
 
 
 class Text(Record):
-    """The paragraph."""
+    """A paragraph in both languages."""
 
     en: str
     zh: str
 
 
 class Element(Record):
+    """One element of a tensor: its index, its value and the expected one."""
+
     index: list[Count]
     found: Number | None
     expected: Number | None
 
 
 class Elements(Record):
-    """The elements of a tensor that are farthest off."""
+    """The elements of a tensor that differ most."""
 
     shape: list[list[Count]]
     share: Number | None
@@ -31,7 +33,8 @@ class Elements(Record):
 
 
 class Cause(Record):
-    """``score``: share of the difference explained; ``detail``: the numbers of the cause."""
+    """A possible cause; ``score`` is the share of the difference that it explains, ``detail`` its
+    numbers."""
 
     cause: str
     score: Number | None
@@ -39,7 +42,7 @@ class Cause(Record):
 
 
 class Nearest(Record):
-    """The point nearest to the limit, where none is beyond it."""
+    """The compared tensor nearest to the limit, where none exceeds it."""
 
     backend: str
     step: Count
@@ -49,7 +52,7 @@ class Nearest(Record):
 
 
 class Finding(Record):
-    """One difference, or why it could not be looked at; see docs/run-folder.md."""
+    """One difference, or the reason why it could not be analysed; see docs/run-folder.md."""
 
     arm: Name
     seed: Count
@@ -82,6 +85,8 @@ class Finding(Record):
 
 
 class FindingsRecord(Record):
+    """The content of ``findings.json``."""
+
     findings: list[Finding]
 
 
@@ -89,7 +94,7 @@ FINDINGS = JsonFile("findings.json", FindingsRecord, version=1)
 
 
 def write_findings(folder: Path, findings: Sequence[Mapping[str, Any]]) -> None:
-    """Keep the findings of a run; nothing is left of earlier ones."""
+    """Write the findings of a run in place of earlier ones."""
     if findings:
         FINDINGS.write(folder, FINDINGS.made({"findings": list(findings)}))
     else:
@@ -97,6 +102,6 @@ def write_findings(folder: Path, findings: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_findings(folder: Path) -> list[Finding]:
-    """The findings of a run, none where there is no file."""
+    """Read the findings of a run; empty if there is no file."""
     record = FINDINGS.read_if_there(folder)
     return [] if record is None else record.findings

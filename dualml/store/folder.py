@@ -1,4 +1,4 @@
-"""The run folder: made, locked to its plan, updated after every trial, resumed."""
+"""A run folder in use: created, locked, bound to its plan, updated after every trial, resumed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dualml.store.trial import trial_folder
 from dualml.version import __version__
 
 LOCK = ".lock"
-#: Of Linux: every lock that is held, with the number of its file.
+#: Linux's list of all held locks, with the inode of each file.
 LOCKS = Path("/proc/locks")
 
 
 @contextlib.contextmanager
 def in_use(path: Path) -> Iterator[None]:
-    """Hold a run folder for this process; the system lets go of it when the process ends.
+    """Lock a run folder for this process; the system releases the lock when the process ends.
 
     Raises:
         UserError: another process holds it, or it cannot be written to.
@@ -45,9 +45,10 @@ def in_use(path: Path) -> Iterator[None]:
 
 
 def held(path: Path) -> bool | None:
-    """Whether a process of this machine holds a run folder; None where the system does not tell.
+    """Return whether a process of this machine has locked a run folder; None if the system does not
+    tell.
 
-    The lock is not tried: a run that begins in that moment would be refused.
+    The lock is not tried, because a run that starts at that moment would be refused.
     """
     try:
         number = str((path / LOCK).stat().st_ino)
@@ -62,11 +63,11 @@ def held(path: Path) -> bool | None:
 
 
 class RunFolder:
-    """A run at work: ``run.json``, which is written again whenever a trial changes.
+    """A run in progress: ``run.json``, rewritten whenever a trial changes.
 
     Attributes:
         path: the folder.
-        trials: as they are now, by key.
+        trials: current records of the trials, by key.
     """
 
     def __init__(self, path: Path, run: RunRecord) -> None:
@@ -78,7 +79,7 @@ class RunFolder:
     def create(
         cls, path: Path, plan: Plan, backends: Sequence[str], lang: str, options: Options
     ) -> RunFolder:
-        """A new folder with the plan in it.
+        """Create a run folder with the plan in it.
 
         Raises:
             UserError: the folder is not empty or cannot be written.
@@ -117,7 +118,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Plan]:
-        """An existing folder and its plan.
+        """Open an existing run folder, and return it with its plan.
 
         Raises:
             UserError: no run folder, one of a newer version, or one whose plan was changed.
@@ -127,35 +128,39 @@ class RunFolder:
 
     @property
     def run(self) -> RunRecord:
-        """``run.json`` as it is now."""
+        """Current content of ``run.json``."""
         return self._run.model_copy(
             update={"trials": list(self.trials.values()), "environment": self._environment}
         )
 
     def change(self, key: Key, **values: Any) -> TrialRecord:
-        """Another state of a trial, not yet written."""
+        """Change fields of a trial's record without writing it, and return the new record."""
         self.trials[key] = self.trials[key].changed(**values)
         return self.trials[key]
 
     def set_environment(self, backend: str, environment: Mapping[str, Any]) -> None:
+        """Set the environment of a backend without writing it."""
         self._environment[backend] = dict(environment)
 
     def write(self) -> None:
+        """Write ``run.json``."""
         RUN.write(self.path, self.run)
 
     def trial_folder(self, key: Key) -> Path:
+        """Return the folder of a trial."""
         return trial_folder(self.path, key)
 
     def pending(self) -> list[TrialRecord]:
-        """Trials that have not ended: interrupted ones go on, failed ones are tried again."""
+        """Return the trials that have not ended: interrupted ones continue, failed ones are tried
+        again."""
         return [t for t in self.trials.values() if t.status in ("interrupted", "failed")]
 
 
 def check_free(path: Path, remedy: str = "") -> None:
-    """Raises `UserError` unless ``path`` is absent or an empty folder.
+    """Raise `UserError` unless ``path`` is missing or an empty folder.
 
     Args:
-        remedy: what to do where it is not; another ``--out``, or to resume, when omitted.
+        remedy: advice for the error message; by default another ``--out``, or to resume.
     """
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; {remedy or 'choose another --out'}")

@@ -1,6 +1,7 @@
-"""Records of a rank that may still be growing: each look reads only what has come since the last.
+"""Incremental reader of a rank's records: each poll reads only what was appended since the last
+one.
 
-The rules of a line are those of `dualml.store.records`.
+Lines are parsed as in `dualml.store.records`.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from dualml.errors import UserError
 from dualml.files import open_to_read
 from dualml.store.records import Array, Curve, Row, curve, records_path, rows_of
 
-#: Bytes that one look reads at most, and that are read of a file in all.
+#: Largest number of bytes that one poll reads, and that are read of a file in total.
 PIECE, MOST = 16 * 2**20, 256 * 2**20
-#: Of what was read last so much is compared: a resumed trial goes on from its checkpoint, and may
-#: have become as long again since.
+#: Number of the last bytes that are compared with the file: a resumed trial truncates it to its
+#: checkpoint, and may have reached the same length again since.
 TAIL = 256
 
 
 @dataclass
 class Growing:
-    """What a rank has recorded so far.
+    """The curves that a rank has recorded so far, read incrementally.
 
     Attributes:
         size: bytes read, up to the end of a line.
-        problem: why nothing more is read: a line that is no record; empty otherwise.
+        problem: the error that stops reading, a line that is no record; else empty.
     """
 
     trial: Path
@@ -43,25 +44,27 @@ class Growing:
 
     @property
     def path(self) -> Path:
+        """Path of the records file."""
         return records_path(self.trial, self.rank)
 
     @property
     def curves(self) -> dict[str, Curve]:
-        """Metric → its curve, as `read_records` gives it."""
+        """Metric → curve, as `read_records` returns it."""
         return self._curves
 
     @property
     def step(self) -> int | None:
-        """The last update that anything was recorded of."""
+        """Last update of which anything was recorded, or None."""
         return max((int(c.step[-1]) for c in self._curves.values()), default=None)
 
     def look(self) -> bool:
-        """Read what is new, at most `PIECE`; whether anything has changed. Several threads may."""
+        """Read at most `PIECE` new bytes and return whether anything has changed. It is
+        thread-safe."""
         with self._lock:
             return self._read_new_lines()
 
     def _read_new_lines(self) -> bool:
-        """Read what is new, with the lock held; whether anything has changed."""
+        """Read new lines and return whether anything has changed; the lock must be held."""
         try:
             with open_to_read(self.path) as file:
                 there = os.fstat(file.fileno()).st_size
@@ -91,14 +94,16 @@ class Growing:
         return True
 
     def _goes_on(self, file: int) -> bool:
-        """Whether what was read last still stands there."""
+        """Return whether the bytes read last are still in the file."""
         return os.pread(file, len(self._tail), self.size - len(self._tail)) == self._tail
 
     def _forget(self) -> None:
+        """Start again from the beginning of the file."""
         self.size, self.problem, self._lines, self._tail = 0, "", 0, b""
         self._curves = {}
 
     def _add(self, rows: dict[str, list[Row]]) -> None:
+        """Append new rows to the curves."""
         curves = dict(self._curves)  # the old ones stay as they are for who reads them
         for name, new in rows.items():
             fresh = stacked(curve(self.path, name, new))
@@ -111,5 +116,5 @@ class Growing:
 
 
 def stacked(of: Curve) -> Array:
-    """(4, records) its columns."""
+    """Stack a curve's columns as an array of shape (4, records)."""
     return np.stack([of.step, of.value, of.epochs, of.seconds])

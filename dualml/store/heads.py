@@ -1,5 +1,5 @@
-"""What a list of many runs shows of ``run.json`` and ``parity.json``: to check the whole records
-takes longer than to read them."""
+"""Partial schemas of ``run.json`` and ``parity.json`` for the list of runs: checking the complete
+records takes longer than reading them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dualml.store.verdicts import PARITY
 
 
 class TrialHead(Record):
+    """The fields of a trial that the list of runs shows."""
+
     status: str
     backend: str = ""
     wall_s: Number | None = None
 
 
 class RunHead(Record):
-    """Of ``run.json`` what the list of runs shows."""
+    """The fields of ``run.json`` that the list of runs shows."""
 
     name: str
     created: str = ""
@@ -23,12 +25,14 @@ class RunHead(Record):
 
 
 class VerdictHead(Record):
+    """The fields of a comparison that the list of runs shows."""
+
     verdict: str | None = None
     reason: str = ""
 
 
 class ParityHead(Record):
-    """The same of ``parity.json``."""
+    """The fields of ``parity.json`` that the list of runs shows."""
 
     comparisons: list[VerdictHead] = []
     serial: list[VerdictHead] = []

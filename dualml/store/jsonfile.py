@@ -1,7 +1,7 @@
-"""JSON files of a run folder: a typed record, one writer, one reader, one check of the version.
+"""JSON files of a run folder: a typed record, and one writer, reader and version check for all.
 
-What is read may come from another version, from another machine, or from an editor: a problem is
-one line with the file and the field, and nothing that was read can surprise who uses it later.
+A file may come from another version, another machine, or an editor. A problem is reported in one
+line with the file and the field, and a record that was read needs no further checks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from dualml.strict import LONGEST_NAME, explain
 Number = int | float
 Count = Annotated[int, Field(ge=0)]
 Scalar = str | int | float | bool | None
-#: What stands in a path, so that no name leads out of the folder.
+#: Pattern of a name that is used in a path, so that no name leads out of the folder.
 Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=LONGEST_NAME)]
 
 
 class Record(BaseModel):
-    """What a file holds. Keys of later versions are left out; a key that was not given is not
-    written, whatever the default of its field."""
+    """Base of the records that files hold.
+
+    Unknown keys of later versions are dropped. A field that was not set is not written, whatever
+    its default.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_missing(cls, value: Any) -> Any:
-        """Where a field has a default and is never null."""
+        """Treat null as missing for fields that have a default and are never null."""
         if isinstance(value, dict) and None in value.values():
             fields = cls.model_fields
             return {
@@ -44,6 +47,7 @@ class Record(BaseModel):
         return value
 
     def describe(self) -> dict[str, Any]:
+        """Return the fields that were set, as a dict."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -52,14 +56,14 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True)
 class JsonFile(Generic[R]):
-    """One kind of file.
+    """One kind of JSON file.
 
     Args:
-        name: relative to the folder that has it.
-        record: what it holds.
-        version: the newest that is read, and the one that is written; None: it carries none.
-        bare: whether a file without a version is read as well, as people write it by hand.
-        mode: permissions of what is written.
+        name: path relative to its folder.
+        record: type of the content.
+        version: the newest version that is read, and the one that is written; None: no version.
+        bare: whether a file without a version, as people write it by hand, is read as well.
+        mode: permissions of a written file.
     """
 
     name: str
@@ -69,10 +73,11 @@ class JsonFile(Generic[R]):
     mode: int = 0o666
 
     def read(self, folder: Path) -> R:
-        """The file in ``folder``.
+        """Read and check the file in ``folder``.
 
         Raises:
-            UserError: it is missing, damaged, or of a newer version; the text names the field.
+            UserError: the file is missing, damaged, or of a newer version; the text names the
+                field.
         """
         path = folder / self.name
         value = parse(path)
@@ -82,9 +87,11 @@ class JsonFile(Generic[R]):
         return checked(self.record, value, path)
 
     def read_if_there(self, folder: Path) -> R | None:
+        """Read the file in ``folder``; None if it is missing."""
         return self.read(folder) if (folder / self.name).exists() else None
 
     def check_version(self, path: Path, value: dict[str, Any]) -> None:
+        """Raise `UserError` if the version is missing, invalid, or newer than ``version``."""
         if self.version is None:
             return
         if self.bare and "format" not in value:
@@ -99,23 +106,25 @@ class JsonFile(Generic[R]):
             )
 
     def made(self, value: Any) -> R:
-        """The record of what was computed, tuples, infinities and all."""
+        """Make the record from computed values, which may have tuples and infinities."""
         return self.record.model_validate(finite(value))
 
     def content(self, record: R) -> dict[str, Any]:
-        """What the file says."""
+        """Return the content of the file: the record, with its version."""
         version = {} if self.version is None else {"format": self.version}
         return {**version, **record.describe()}
 
     def write(self, folder: Path, record: R) -> None:
+        """Write the file in ``folder``."""
         write_json(folder / self.name, self.content(record), self.mode)
 
     def remove(self, folder: Path) -> None:
+        """Remove the file from ``folder``, if it exists."""
         (folder / self.name).unlink(missing_ok=True)
 
 
 def checked(record: type[R], value: Any, path: Path) -> R:
-    """The record that a value holds; `UserError` with the field where it does not."""
+    """Validate a value as a record; raise `UserError` with the field if it is invalid."""
     try:
         return record.model_validate(value)
     except ValidationError as error:
@@ -123,7 +132,7 @@ def checked(record: type[R], value: Any, path: Path) -> R:
 
 
 def parse(path: Path) -> Any:
-    """The value of a JSON file, within the limits of `dualml.parse`.
+    """Read the value of a JSON file, within the limits of `dualml.parse`.
 
     Raises:
         UserError: the file is missing or damaged.

@@ -1,4 +1,4 @@
-"""``largest.json``: the largest models that trained under a limit of memory."""
+"""``largest.json``: the largest models that trained within a memory limit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 
 
 class Tried(Record):
-    """One size: whether it trained, with mean losses of its updates, the most bytes that a rank
-    held after the last one, and seconds of an update; else why not."""
+    """One model size: whether it trained, the mean losses of its updates, the most bytes that a
+    rank held after the last one, and seconds per update; else the reason why it did not."""
 
     blocks: Count
     fits: bool
@@ -22,7 +22,8 @@ class Tried(Record):
 
 
 class LargestRow(Record):
-    """One setting: the largest number of blocks by the planner and by training, and all tries."""
+    """One setting: the largest number of blocks by the planner and by training, and all
+    attempts."""
 
     backend: Name
     model: Name
@@ -39,6 +40,8 @@ class LargestRow(Record):
 
 
 class LargestRecord(Record):
+    """The content of ``largest.json``."""
+
     rows: list[LargestRow]
 
 

@@ -1,4 +1,5 @@
-"""Run folders as `docs/run-folder.md` defines them → one `Run`: all of it that can be read."""
+"""Reader of run folders as `docs/run-folder.md` defines them: one `RunData` with all that can be
+read."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ from dualml.store.usage import Usage, read_usage, summary
 from dualml.store.verdicts import PARITY, Judged, ParityRecord, SerialRecord
 
 T = TypeVar("T")
-#: Metrics that are not drawn as a curve: of each class, and of each rank.
+#: Metrics per class and per rank, which are not drawn as curves.
 APART = ("divergence", "drift")
-#: Keys of an arm whose meaning the plan says: how samples are dealt, and how a model is cut.
+#: Keys of an arm whose meaning the plan records: the partition of the samples, and the cut of a
+#: model.
 IN_PLAN = ("split", "partition", "zero", "offload")
 
 
@@ -34,13 +36,13 @@ def load(folders: Sequence[Path], *, force: bool = False) -> Run:
     """Read one run folder, or several made from the same plan.
 
     Args:
-        force: also where a plan was changed; the `Run` then tells.
+        force: read even if a plan was changed; `RunData.changed` then has the reason.
 
     Raises:
-        Changed: a plan is not the one that was frozen.
+        PlanChanged: a plan is not the one that was frozen.
         UserError: no run folder, one of a newer version, a damaged ``run.json``, or plans that
-            differ; the text then names the parts of the plan that do. Of other files that cannot
-            be read the `Run` tells.
+            differ; the text then names the parts of the plan that do. Other unreadable files are
+            listed in `RunData.damage`.
     """
     paths = list(dict.fromkeys(Path(f).resolve() for f in folders))
     if not paths:
@@ -49,7 +51,7 @@ def load(folders: Sequence[Path], *, force: bool = False) -> Run:
 
 
 class Reader:
-    """Reads files, and keeps a line of each that is damaged."""
+    """Reader of files that records one line for each damaged file instead of raising."""
 
     def __init__(self, run: Path) -> None:
         self.run, self.damage = run, list[str]()
@@ -66,6 +68,7 @@ class Reader:
 
 
 def read(folder: Path, force: bool = False) -> Run:
+    """Read one run folder."""
     run, reader = read_run(folder), Reader(folder)
     changed = []
     if (plan_folder(folder) / PLAN.name).exists():
@@ -98,6 +101,7 @@ def read(folder: Path, force: bool = False) -> Run:
 
 
 def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Trial:
+    """Read one trial from its record and its files."""
     place, reader = trial_folder(folder, record.key), Reader(folder)
     n = max(record.world_size, arm.get("world_size", 1))
     curves = reader(read_records, place) or {}
@@ -154,7 +158,7 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
 
 
 def threads_of(recorded: str | int | None) -> int | None:
-    """Backends record numbers as text, and words where there is no number."""
+    """Parse a recorded number of threads; None where a backend recorded words instead."""
     text = str(recorded)
     return int(text) if text.isdecimal() else None
 
@@ -162,14 +166,14 @@ def threads_of(recorded: str | int | None) -> int | None:
 def moments(
     reader: Reader, file: ColumnFile, place: Path, ranks: int
 ) -> tuple[Mapping[str, Array], ...]:
-    """Those of every rank; empty where one has none."""
+    """Read a column file of every rank; empty if a rank has none."""
     if not all(file.path(place, rank).exists() for rank in range(ranks)):
         return ()
     return tuple(reader(file.read_all, place, ranks) or ())
 
 
 def timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str, Array], ...]:
-    """What every rank did when; no events where a rank left none, nothing where none did."""
+    """Read every rank's timeline: no events for a rank without one, nothing if no rank has one."""
     none = {name: np.zeros(0) for name in COLUMNS}
     there = [TIMELINE.path(place, rank).exists() for rank in range(ranks)]
     events = [
@@ -180,13 +184,14 @@ def timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str, Arr
 
 
 def usages(place: Path, ranks: int) -> tuple[Usage, ...]:
-    """Of every rank's process: of as many as were watched, threads being one."""
+    """Read the resource usage of every watched process; ranks that are threads share one."""
     found = (summary(read_usage(place, rank)) for rank in range(ranks))
     return tuple(usage for usage in found if usage is not None)
 
 
 def distances(place: Path, ranks: int) -> tuple[Array, ...]:
-    """For each rank the rows (update, divergence, drift); empty where one has none."""
+    """Return for each rank an array of rows (update, divergence, drift); empty if a rank has
+    none."""
     rows = []
     for rank in range(ranks):
         records = read_records(place, rank)
@@ -199,7 +204,7 @@ def distances(place: Path, ranks: int) -> tuple[Array, ...]:
 
 
 def at(steps: Array, curve: Curve | None) -> Array:
-    """The values of a curve at these updates, NaN where it has none."""
+    """Return the values of a curve at these updates, NaN where it has none."""
     values = np.full(len(steps), np.nan)
     if curve is not None:
         values[np.searchsorted(steps, curve.step)] = curve.value
@@ -207,6 +212,7 @@ def at(steps: Array, curve: Curve | None) -> Array:
 
 
 def verdicts(parity: ParityRecord | None) -> dict[str, Any]:
+    """Return the fields of `RunData` that come from ``parity.json``."""
     if parity is None:
         return {"comparisons": None, "parity_settings": {}}
     return {
@@ -221,6 +227,7 @@ def verdicts(parity: ParityRecord | None) -> dict[str, Any]:
 
 
 def on_one_backend(records: Sequence[SerialRecord]) -> tuple[Serial, ...]:
+    """Return the comparisons between arms on one backend."""
     return tuple(
         Serial(arm=s.arm, seed=s.seed, a=s.backend, b=s.backend, against=s.against,
                verdict=s.verdict or "", **judged(s))
@@ -229,6 +236,7 @@ def on_one_backend(records: Sequence[SerialRecord]) -> tuple[Serial, ...]:
 
 
 def judged(record: Judged) -> dict[str, Any]:
+    """Return the fields of a comparison that all records share."""
     content = record.describe()
     tables = {key: content.get(key) or {} for key in ("evidence", "phases", "curve", "outcome")}
     first = content.get("first_divergence")
@@ -236,7 +244,8 @@ def judged(record: Judged) -> dict[str, Any]:
 
 
 def costs_of(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Rows of ``cost.json``, each with what the messages were taken to share."""
+    """Return the rows of ``cost.json``, each with the topology that its messages were taken to
+    share."""
     shared = {"topology": costs.topology}
     return {
         name: tuple({**shared, **row.describe()} for row in getattr(costs, name))
@@ -245,7 +254,8 @@ def costs_of(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
 
 
 def plans(plan: PlanRecord | None) -> dict[str, Any]:
-    """What the plan says of deals, of split arms, and its models by name."""
+    """Return the fields of `RunData` that come from the plan: partitions, splits, and models by
+    name."""
     if plan is None:
         return {}
     specs = {**plan.models, plan.model.name: plan.model}

@@ -1,4 +1,4 @@
-"""``run.json``: the experiment, the environments, and one entry for each trial."""
+"""``run.json``: the experiment, the environments, and one record per trial."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dualml.store.protocol import Protocol, experiment_of
 Status = Literal["ok", "failed", "unsupported", "interrupted"]
 Key = tuple[str, str, int]  # arm, backend, seed
 Environment = dict[str, str]
-#: What a trial that trained and ended well has.
+#: Fields that a trial which trained and ended well has.
 RESULTS = ("train_s", "final_loss", "train_accuracy", "test_accuracy", "updates")
 
 
 class Staleness(Record):
-    """Of an asynchronous server, in updates."""
+    """Staleness of an asynchronous server's gradients, in updates."""
 
     mean: Number
     max: Number
@@ -33,28 +33,29 @@ class Staleness(Record):
 
 
 class LossScale(Record):
-    """Of a training in a lower precision: the scale after the last update, and updates skipped
-    because a gradient was not finite."""
+    """Loss scaling of a low-precision training: the scale after the last update, and the number of
+    updates skipped because of a non-finite gradient."""
 
     last: Number
     skipped: Count
 
 
-#: Mean seconds of an update: ``compute_s``, of it ``update_s`` after the aggregation, ``wait_s``,
-#: ``transfer_s`` and ``step_s``, the whole. A table, because who measures it decides the order.
+#: Mean seconds of an update: ``compute_s``, its part ``update_s`` after the aggregation,
+#: ``wait_s``, ``transfer_s``, and ``step_s`` in total. It is a table, because the measuring code
+#: decides the order.
 RankTimes = dict[str, Number]
 
 
 class RankSamples(Record):
-    """How many samples a rank trained on, and the SHA-256 of their indices in order."""
+    """Number of samples that a rank trained on, and the SHA-256 of their indices in order."""
 
     n: Count
     sha256: str
 
 
 class RankMemory(Record):
-    """Most micro-batches between forward and backward pass, and bytes; those of samples and labels
-    are what the rank has read of the data."""
+    """Memory of a rank of a split model: the most micro-batches between forward and backward pass,
+    and bytes; ``sample_bytes`` and ``label_bytes`` are what it has read of the data."""
 
     live: Number
     held_bytes: Number
@@ -65,11 +66,11 @@ class RankMemory(Record):
 
 
 class DeviceMemory(Record):
-    """Of one rank, in bytes: `dualml.backend.Memory`, and the most that the device's allocator had
-    given out during one update, the training set included. What nothing shows is null.
+    """Memory of one rank in bytes: `dualml.backend.MemoryUsage`, and the peak of the device's
+    allocator during one update, including the training set. Null: not measurable.
 
     Attributes:
-        parameters: how many the plan says that the rank has.
+        parameters: number of parameters that the rank has according to the plan.
     """
 
     parameters: Count | None = None
@@ -82,22 +83,22 @@ class DeviceMemory(Record):
 
     @property
     def held(self) -> int | None:
-        """The peak, or, where no allocator tells it, all that was counted; None where not all of
-        it is seen."""
+        """Peak bytes of the allocator or, without one, the sum of all parts; None if a part is
+        unknown."""
         if self.device_peak is not None or self.activations is None:
             return self.device_peak
         return self.counted
 
     @property
     def counted(self) -> int:
-        """All that was seen."""
+        """Sum of the bytes of all parts that were measured."""
         seen = self.weights + self.gradients + self.state + self.buckets
         return seen + (self.activations or 0)
 
 
 class OffloadTraffic(Record):
-    """Of one rank, of all updates since the trial began or went on: what is moved
-    (`dualml.offload.traffic.Traffic`), and the bytes kept in host memory and on disk."""
+    """Transfers of one rank in all updates since the trial started or resumed
+    (`dualml.offload.traffic.OffloadCounters`), and the bytes kept in host memory and on disk."""
 
     host: Count
     disk: Count
@@ -115,7 +116,7 @@ class OffloadTraffic(Record):
 
 
 class LinkTraffic(Record):
-    """Means per update."""
+    """Mean traffic per update between two ranks."""
 
     source: Count
     target: Count
@@ -124,7 +125,7 @@ class LinkTraffic(Record):
 
 
 class DeviceTransfers(Record):
-    """Means per update, between two devices of one process."""
+    """Mean traffic per update between two devices of one process."""
 
     rank: Count
     source: str
@@ -134,7 +135,7 @@ class DeviceTransfers(Record):
 
 
 class SplitTimes(Record):
-    """The bubble of a split model; empty where nothing was recorded."""
+    """Pipeline bubble and traffic of a split model; empty where nothing was recorded."""
 
     bubble: Number = 0.0
     bubble_low: Number = 0.0
@@ -145,13 +146,13 @@ class SplitTimes(Record):
     updates: Count = 0
 
 
-#: What the seconds of a trial were spent on, as far as the worker that reports knows: `SPENT`. The
-#: rest of ``wall_s`` is ``start``: the process, its imports, the data, and what waited for a core.
+#: Activity → seconds of a trial, as far as the reporting worker knows: `SPENT`. The rest of
+#: ``wall_s`` is ``start``: the process, its imports, the data, and waiting for a core.
 SPENT = ("start", "compile", "train", "evaluate", "trace", "draws", "write")
 
 
 class Resized(Record):
-    """A trial that went on with another number of ranks ``after`` update ``step``, see
+    """A change of a trial's number of ranks after update ``step``, see
     `dualml.experiment.elastic.RULE`."""
 
     step: Count
@@ -161,7 +162,7 @@ class Resized(Record):
 
 
 class TrialRecord(Record):
-    """One trial. What not every trial has stands in the order in which it is written."""
+    """The record of one trial. Optional fields stand in the order in which they are written."""
 
     arm: Name
     backend: Name
@@ -208,7 +209,7 @@ class TrialRecord(Record):
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:
-        """A trial that has not been started."""
+        """Make the record of a trial that has not been started."""
         arm, backend, seed = key
         begun = {"arm": arm, "backend": backend, "seed": seed}
         begun |= {"status": "interrupted", "reason": "not started"}
@@ -217,19 +218,20 @@ class TrialRecord(Record):
         return cls.model_validate({**begun, **numbers, "plan_hash": plan_hash, "how": {}, **ranks})
 
     def changed(self, **values: Any) -> TrialRecord:
-        """The same trial, further on."""
+        """Return a copy of the record with other values."""
         return TrialRecord.model_validate(finite({**self.describe(), **values}))
 
     @property
     def key(self) -> Key:
+        """Arm, backend and seed, which identify the trial."""
         return self.arm, self.backend, self.seed
 
 
 class Options(Record):
-    """What the user asked for on the command line and every worker is told.
+    """The user's command-line options, which every worker receives.
 
     Attributes:
-        busy: of each usable core, the share that others kept busy when the run began.
+        busy: share of each usable core that other processes kept busy when the run began.
     """
 
     device: str = "auto"
@@ -241,7 +243,7 @@ class Options(Record):
 
 
 class DataRecord(Record):
-    """The dataset as it was found; of a text also how its samples are made."""
+    """The dataset as it was found; for a text also how its samples are made."""
 
     name: str
     source: str
@@ -266,7 +268,7 @@ class DataRecord(Record):
 
 
 class RunRecord(Record):
-    """A run, updated after every trial."""
+    """The content of ``run.json``, updated after every trial."""
 
     dualml: str = ""
     created: str = ""
@@ -300,10 +302,11 @@ class RunRecord(Record):
         return self
 
     def protocol(self, folder: Path) -> Experiment:
-        """The experiment, as this version computes with it; `UserError` where it cannot."""
+        """Parse the experiment as this version understands it; raise `UserError` if it cannot."""
         return experiment_of(self.experiment, folder / RUN.name)
 
     def by_key(self) -> Mapping[Key, TrialRecord]:
+        """Return key → trial record."""
         return {trial.key: trial for trial in self.trials}
 
 
@@ -311,7 +314,7 @@ RUN = JsonFile("run.json", RunRecord, version=1)
 
 
 def check_run(folder: Path) -> None:
-    """Raises `UserError` for a folder that is none of a run."""
+    """Raise `UserError` unless the folder is a run folder."""
     if not (folder / RUN.name).is_file():
         beside = (path.parent.name for path in folder.parent.glob(f"*/{RUN.name}"))
         hint = "" if folder.is_dir() else nearest(folder.name, beside, otherwise="")
@@ -319,6 +322,7 @@ def check_run(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Raises `UserError` for a folder that is none of a run, and for a damaged or newer file."""
+    """Read ``run.json``; raise `UserError` if the folder is no run folder, or the file is damaged
+    or newer."""
     check_run(folder)
     return RUN.read(folder)

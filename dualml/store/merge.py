@@ -1,4 +1,4 @@
-"""Several run folders of one plan as one run."""
+"""Merging of several run folders of one plan into one run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from dualml.store.run import Comparison, Run, Serial, Trial
 
 
 def merge(runs: Sequence[Run]) -> Run:
-    """Trials side by side; a backend present in several folders is shown with its folder's name.
+    """Merge runs: trials side by side, and a backend of several folders labelled with its folder's
+    name.
 
     Raises:
-        UserError: plans that differ; the text names the parts that do.
+        UserError: the plans differ; the text names the parts that do.
     """
     for other in runs[1:]:
         same_plan(runs[0], other)
@@ -65,6 +66,7 @@ def merge(runs: Sequence[Run]) -> Run:
 
 
 def same_plan(a: Run, b: Run) -> None:
+    """Raise `UserError` unless both runs have the same plan."""
     if a.meta.get("plan_hash") == b.meta.get("plan_hash") and a.meta.get("plan_hash"):
         return
     parts, others = (r.meta.get("plan_parts") or {} for r in (a, b))
@@ -79,7 +81,7 @@ def same_plan(a: Run, b: Run) -> None:
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """Shortest trailing parts of the paths that tell them apart."""
+    """Return the shortest trailing parts of paths that distinguish them."""
     for depth in range(1, max(len(p.parts) for p in paths) + 1):
         names = ["/".join(p.parts[-depth:]) for p in paths]
         if len(set(names)) == len(names):

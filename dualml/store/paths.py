@@ -1,4 +1,4 @@
-"""Paths inside of a run folder that another machine names."""
+"""Validation of paths in a run folder that another machine sends."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from dualml.errors import plain
 
 LONGEST, MOST_PARTS = 1000, 8
-#: Bytes of a name: file systems take 255, and a file that is being written has a longer name.
+#: Largest number of bytes of a name: file systems allow 255, and a file being written has a longer
+#: name.
 LONGEST_PART = 240
-#: Letters, digits, ``_.-``, and no dot at the beginning.
+#: Pattern of a name: letters, digits, ``_.-``, and no dot at the beginning.
 PART = re.compile(r"[\w-][\w.-]*")
 #: Names of devices on Windows, whatever follows the first dot.
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -24,14 +25,14 @@ def is_name(text: str) -> bool:
 
 
 def place_in(root: Path, text: str, among: Sequence[str]) -> Path:
-    """Return where a relative POSIX path leads in a run folder.
+    """Resolve a relative POSIX path in a run folder.
 
     Args:
         root: the run folder.
-        among: what the path may begin with: folders of a run.
+        among: top-level folders of a run in which the path may lie.
 
     Raises:
-        ValueError: it is no such path, or a symbolic link leads out of the folder.
+        ValueError: the path is not allowed, or a symbolic link leads out of the folder.
     """
     parts = text.split("/") if len(text) <= LONGEST else []
     named = 0 < len(parts) <= MOST_PARTS and parts[0] in among and all(map(is_name, parts[1:]))

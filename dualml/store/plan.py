@@ -28,11 +28,12 @@ ORDER = "order.npz"
 
 
 def plan_folder(run: Path) -> Path:
+    """Return the folder of a run's plan."""
     return run / "plan"
 
 
 def save(plan: Plan, folder: Path) -> None:
-    """Write ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
+    """Save a plan as ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
     folder.mkdir(parents=True, exist_ok=True)
     WEIGHTS.write(folder, plan.weights)
     order = io.BytesIO()
@@ -55,7 +56,7 @@ def save(plan: Plan, folder: Path) -> None:
 
 
 def described(plan: Plan) -> dict[str, Any]:
-    """The split plans with their bytes, for readers of ``plan.json``."""
+    """Describe the split plans with their bytes, for ``plan.json``."""
     arms = plan.experiment.arms
     return {
         name: {
@@ -67,18 +68,18 @@ def described(plan: Plan) -> dict[str, Any]:
 
 
 class Changed(UserError):
-    """A plan is not the one that was frozen: what ran may have been another experiment."""
+    """Error: a plan is not the one that was frozen, so the run may have been another experiment."""
 
 
 def restore(folder: Path, plan_hash: str | None = None) -> Plan:
     """Read a plan back and verify its hash.
 
     Args:
-        plan_hash: what ``run.json`` says; None: the plan is verified by itself.
+        plan_hash: hash in ``run.json``; None: verify the plan only against its own hash.
 
     Raises:
-        Changed: since it was written.
-        UserError: missing, or from a newer version.
+        PlanChanged: the plan was changed after it was written.
+        UserError: the plan is missing, or from a newer version.
     """
     record = PLAN.read(folder)
     weights, order, data = WEIGHTS.read(folder), read_order(folder), record.data.describe()
@@ -98,24 +99,27 @@ def restore(folder: Path, plan_hash: str | None = None) -> Plan:
 
 
 def check_arrays(folder: Path, record: PlanRecord, weights: Arrays, order: Arrays) -> None:
-    """Raises `Changed`, also for a plan whose experiment is of another version."""
+    """Raise `PlanChanged` if weights or orders do not belong to the plan, or another version made
+    it."""
     check_parts(folder, record, {"weights": digest(weights), "order": digest(order)})
 
 
 def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> None:
+    """Raise `PlanChanged` if a part's SHA-256 is not the recorded one."""
     changed = [part for part in parts if parts[part] != record.parts.get(part)]
     if changed:
         raise Changed(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
 
 
 def check_hash(folder: Path, parts: Mapping[str, str], plan_hash: str | None) -> None:
+    """Raise `PlanChanged` if the hash of the parts is not the one in ``run.json``."""
     if plan_hash is not None and (own := hash_of(parts)) != plan_hash:
         raise Changed(f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
                       "one of them was changed, or is of another run")  # fmt: skip
 
 
 def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, SplitPlan]:
-    """The split plans as they were frozen: with the cuts that were found then."""
+    """Rebuild the split plans as they were frozen, with the cuts that were found then."""
     splits = {}
     for name, planned in record.splits.items():
         arm = experiment.arms[name]
@@ -126,5 +130,6 @@ def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, Spli
 
 
 def read_order(folder: Path) -> Arrays:
-    """Orders and lists as indices. Raises `UserError` for a file that is missing or damaged."""
+    """Read orders and lists of samples as indices; raise `UserError` if the file is missing or
+    damaged."""
     return {key.replace(".", "/"): list_ for key, list_ in read_npz(folder / ORDER).items()}

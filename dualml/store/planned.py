@@ -1,4 +1,4 @@
-"""What ``plan.json`` holds: the experiment, its models, how samples are dealt, how models split."""
+"""The content of ``plan.json``: experiment, models, partitions of the samples, and split models."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ NAMED = {"name": "str", "type": "str"}
 
 
 def _model(value: Any) -> ModelSpec:
+    """Parse a model specification."""
     with readable("not a model"):
         for layer in value["layers"]:
             kinds = {f.name: f.type for f in fields(LAYERS[layer["type"]])} | NAMED
@@ -32,7 +33,7 @@ Model = Annotated[ModelSpec, PlainValidator(_model), PlainSerializer(ModelSpec.d
 
 
 class Statement(Record):
-    """What a partition turned out to be in an epoch, see `dualml.partition.statement`."""
+    """Statistics of a partition in one epoch, see `dualml.partition.stats`."""
 
     samples: Count
     sizes: list[Count]
@@ -60,6 +61,8 @@ class Statement(Record):
 
 
 class Mesh(Record):
+    """Numbers of data, pipeline and tensor parallel ranks."""
+
     data: Count
     pipeline: Count
     tensor: Count
@@ -73,6 +76,8 @@ class Slice(Record):
 
 
 class SplitRank(Record):
+    """One rank of a split model: its coordinates, its stages and its parameters."""
+
     rank: Count
     data: Count
     pipeline: Count
@@ -84,7 +89,7 @@ class SplitRank(Record):
 
 
 class PlannedLink(Record):
-    """What one rank sends another in an update."""
+    """Traffic from one rank to another in an update."""
 
     source: Count
     target: Count
@@ -94,7 +99,7 @@ class PlannedLink(Record):
 
 
 class PlannedTransfers(Record):
-    """What a process moves from one of its devices to another in an update."""
+    """Transfers of a process from one of its devices to another in an update."""
 
     rank: Count
     source: str
@@ -114,7 +119,7 @@ class PlannedCollective(Record):
 
 
 class PlannedSplit(Record):
-    """How the ranks of an arm share the model: what `dualml split --json` prints."""
+    """A split model's plan for one arm, as `dualml split --json` prints it."""
 
     cut: list[str]
     model: str
@@ -138,7 +143,7 @@ class PlannedSplit(Record):
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> PlannedSplit:
-        """Ranks are numbered, and whatever names a rank or a stage names one of them."""
+        """Check that ranks are numbered in order, and that every rank or stage named exists."""
         n, mesh = len(self.ranks), self.mesh
         if not n or [r.rank for r in self.ranks] != list(range(n)):
             raise UserError("ranks are not numbered from 0")
@@ -161,7 +166,7 @@ class PlannedSplit(Record):
 
 
 class InitialFile(Record):
-    """The file that the initial weights are from."""
+    """The file from which the initial weights were read."""
 
     path: str
     bytes: Count
@@ -169,7 +174,7 @@ class InitialFile(Record):
 
 
 class PlanRecord(Record):
-    """``plan.json``."""
+    """The content of ``plan.json``."""
 
     hash: str
     parts: dict[str, str]

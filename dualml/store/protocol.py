@@ -1,8 +1,8 @@
-"""The experiment as a run folder has it, whatever version wrote it.
+"""The experiment as it stands in a run folder, whatever version wrote it.
 
-A page is made of what it says, also where a name in it (a rule, a strategy, a layer's partition) is
-of a newer version, so only the types of its values are checked when it is read. Who computes with
-it asks for the `Experiment`.
+A report must be possible even if a name in the experiment (a rule, a strategy, a layer's partition)
+comes from a newer version, so only the types of the values are checked on reading. To compute with
+an experiment, parse it into an `Experiment`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dualml.optim import RULES, Schedule
 from dualml.partition import PARTITIONS
 from dualml.strict import explain
 
-#: Kinds of problems that another version of dualml would not have.
+#: Kinds of validation errors that another version of dualml may not have.
 OF_VERSION = ("missing", "extra_forbidden", "literal_error")
-#: Tables of an arm that are open to new names: what is known, and the key of the name.
+#: Tables of an arm in which new names may occur: the known names, and the key of the name.
 OPEN: Mapping[str, tuple[Container[str], str]] = {
     "optimizer": (RULES, "name"),
     "partition": (PARTITIONS, "name"),
@@ -30,6 +30,7 @@ OPEN: Mapping[str, tuple[Container[str], str]] = {
 
 
 def _types_are_right(value: dict[str, Any]) -> dict[str, Any]:
+    """Raise `UserError` for values of a wrong type, but accept names of other versions."""
     try:
         Experiment.model_validate(value)
     except ValidationError as error:
@@ -40,7 +41,7 @@ def _types_are_right(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_version(problem: Mapping[str, Any]) -> bool:
-    """Whether another version may have written this."""
+    """Return whether a validation error may come from another version's experiment."""
     place, value = problem["loc"], problem["input"]
     if place in (("title",), ("question",)):
         return isinstance(value, str)
@@ -57,13 +58,13 @@ Protocol = Annotated[dict[str, Any], AfterValidator(_types_are_right)]
 
 
 def experiment_of(protocol: Mapping[str, Any], path: Path) -> Experiment:
-    """What this version makes of an experiment.
+    """Parse an experiment as this version understands it.
 
     Args:
-        path: the file that has it.
+        path: file that holds the experiment, for error messages.
 
     Raises:
-        UserError: it is of another version, or damaged.
+        UserError: the experiment is of another version, or damaged.
     """
     try:
         return Experiment.model_validate(protocol)

@@ -1,4 +1,4 @@
-"""Records of a trial, ``rankR.jsonl``: one JSON line for each measured number."""
+"""Records of a trial, ``rankR.jsonl``: one JSON line per measured number."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from dualml.parse import LARGEST, from_json
 
 Array = NDArray[np.float64]
 COLUMNS = ("step", "value", "epochs", "seconds")
-#: Made once: `json.dumps` would make an encoder for every line.
+#: Encoder made once, because `json.dumps` would make one for every line.
 ENCODE = json.JSONEncoder(allow_nan=False).encode
 NUMBERS, NAN = {int, float}, float("nan")
 Row = tuple[float, ...]
-#: Bytes of a file of records: a million updates with five metrics each have some 600 million.
+#: Largest number of bytes of a file of records: a million updates with five metrics each have about
+#: 600 million.
 MOST = 2**30
 
 
@@ -33,7 +34,7 @@ class Curve:
         step: updates made.
         value: in the unit of the metric.
         epochs: sample gradients over training samples.
-        seconds: of training.
+        seconds: seconds of training.
     """
 
     step: Array
@@ -51,14 +52,15 @@ class Curve:
 
 
 def records_path(trial: Path, rank: int) -> Path:
+    """Return the path of a rank's records."""
     return trial / f"rank{rank}.jsonl"
 
 
 class Records:
-    """Appends records of a rank.
+    """Writer that appends a rank's records to its file.
 
     Args:
-        size: keep only that many bytes of what is there (those of the checkpoint resumed from).
+        size: bytes of an existing file to keep, as recorded in the checkpoint resumed from.
     """
 
     def __init__(self, trial: Path, rank: int = 0, size: int = 0) -> None:
@@ -66,30 +68,33 @@ class Records:
         self._file.truncate(size)
 
     def write(self, metric: str, step: int, value: float, unit: str, **more: Any) -> None:
+        """Append one record."""
         record = {"metric": metric, "step": step, "value": value, "unit": unit, **more}
         line = ENCODE(finite(record))
         self._file.write(line.encode() + b"\n")
 
     def flush(self) -> int:
-        """Put everything on disk; the size of the file in bytes."""
+        """Flush all records to disk, and return the size of the file in bytes."""
         self._file.flush()
         return self._file.tell()
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[str, Curve]:
-    """Metric → its curve, in the order of updates; of a metric of each class, ``METRIC/CLASS``.
+    """Read a rank's curves: metric → curve in the order of updates, ``METRIC/CLASS`` for metrics
+    per class.
 
-    Nothing where the rank recorded nothing. A last line that is cut off is left out: the worker was
-    killed while it wrote.
+    The result is empty if the rank recorded nothing. An incomplete last line is dropped: the worker
+    was killed while it wrote.
 
     Args:
-        size: read only so many bytes.
+        size: read only this many bytes; None: all.
 
     Raises:
-        UserError: another line is no record; the text names it.
+        UserError: any other line is no record; the text names it.
     """
     path = records_path(trial, rank)
     lines = lines_of(path, size)
@@ -97,8 +102,8 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
 
 
 def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
-    """Every record of a rank as it was written, in the order of the file; empty where there is
-    none.
+    """Read every record of a rank as it was written, in the order of the file; empty without a
+    file.
 
     Raises:
         UserError: a line is no record; the text names it.
@@ -108,7 +113,7 @@ def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
 
 
 def lines_of(path: Path, size: int | None = None) -> list[bytes]:
-    """The lines of a file, none where there is no file; of its first ``size`` bytes."""
+    """Read the lines of a file's first ``size`` bytes (None: all); none if there is no file."""
     try:
         return read_bytes(path, MOST)[:size].splitlines()
     except FileNotFoundError:
@@ -120,7 +125,8 @@ def lines_of(path: Path, size: int | None = None) -> list[bytes]:
 
 
 def rows_of(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
-    """Metric → its rows, as `read_records` has them; ``first`` is the number of the first line."""
+    """Group lines by metric: metric → rows, as `read_records` returns them; ``first`` is the first
+    line's number."""
     rows: dict[str, list[Row]] = {}
     for _, name, row in checked(path, lines, first):
         rows.setdefault(name, []).append(row)
@@ -130,7 +136,7 @@ def rows_of(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Ro
 def checked(
     path: Path, lines: list[bytes], first: int = 1
 ) -> Iterator[tuple[dict[str, Any], str, Row]]:
-    """Every record, its name as `read_records` has it, and its row."""
+    """Yield every record with its metric, named as by `read_records`, and its row."""
     for number, record in enumerate(parsed(path, lines, first), start=first):
         try:
             if not isinstance(record, dict):
@@ -154,6 +160,7 @@ def checked(
 
 
 def curve(path: Path, name: str, rows: list[Row]) -> Curve:
+    """Make a curve from the rows of a metric."""
     try:
         columns = np.array(sorted(rows), np.float64).T
     except OverflowError:
@@ -163,7 +170,7 @@ def curve(path: Path, name: str, rows: list[Row]) -> Curve:
 
 
 def parsed(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
-    """The values of all lines, at once where all are whole."""
+    """Parse the values of all lines, in one step if all lines are complete."""
     try:
         return list(json.loads(b"[" + b",".join(lines) + b"]"))
     except (ValueError, RecursionError):
@@ -181,10 +188,10 @@ def parsed(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
 def losses_of(
     trial: Path, rank: int, records: Mapping[str, Curve], updates: int | None
 ) -> NDArray[np.float64]:
-    """(updates,) the loss of each.
+    """Return the loss of each update, shape (updates,).
 
     Raises:
-        UserError: one is missing.
+        UserError: the loss of an update is missing.
     """
     path, losses = records_path(trial, rank), records.get("loss")
     if losses is None:

@@ -1,4 +1,4 @@
-"""What replays of single updates read and leave: states to start from, tensors, widths."""
+"""Files of replays of single updates: states to start from, tensors, envelope widths."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ States = dict[int, tuple[Arrays, dict[str, Arrays]]]
 
 @dataclass(frozen=True)
 class Side:
-    """What one backend's replay left: of each rank ``STEP/PHASE/TENSOR`` → array, and the widths of
-    the rounding envelopes under the same keys."""
+    """Result of one backend's replay: for each rank ``STEP/PHASE/TENSOR`` → array, and the widths
+    of the rounding envelopes under the same keys."""
 
     backend: str
     ranks: Sequence[Arrays]
@@ -31,7 +31,7 @@ class Side:
 
 
 def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays:
-    """Weights and state before updates, as the arrays of one file."""
+    """Flatten weights and optimizer state before updates into the arrays of one file."""
     arrays: Arrays = {}
     for step, (weights, slots) in states.items():
         arrays |= {f"{step}|weights|{name}": w for name, w in weights.items()}
@@ -41,6 +41,7 @@ def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays
 
 
 def unflatten(arrays: Mapping[str, NDArray[Any]]) -> States:
+    """Undo `flatten`."""
     states: States = {}
     for key, value in arrays.items():
         step, kind, *rest = key.split("|")
@@ -53,9 +54,10 @@ def unflatten(arrays: Mapping[str, NDArray[Any]]) -> States:
 
 
 class ReplayJob(WorkerJob):
-    """To make updates of a trial again.
+    """Job of a worker that replays updates of a trial.
 
-    ``run``: the run folder; ``leads``: whether this backend makes the states that all start from.
+    ``run`` is the run folder; ``leads`` says whether this backend makes the states from which all
+    backends start.
     """
 
     run: str
@@ -64,6 +66,8 @@ class ReplayJob(WorkerJob):
 
 
 class WidthsRecord(Record):
+    """Widths of the rounding envelopes of a replay."""
+
     widths: dict[str, Number | None]
 
 
@@ -72,39 +76,41 @@ START, STATES = TensorFile("start.safetensors"), TensorFile("states.safetensors"
 
 
 def write_start(folder: Path, states: States) -> None:
-    """The states that the leading backend goes on from."""
+    """Write the states from which the leading backend continues."""
     START.write(folder, flatten(states))
 
 
 def read_start(folder: Path) -> States:
+    """Read the states written by `write_start`."""
     return states_in(folder, START)
 
 
 def write_states(folder: Path, states: States) -> None:
-    """The states before each update that is looked at."""
+    """Write the states before each replayed update."""
     STATES.write(folder, flatten(states))
 
 
 def read_states(folder: Path) -> States:
+    """Read the states written by `write_states`."""
     return states_in(folder, STATES)
 
 
 def states_in(folder: Path, file: TensorFile) -> States:
-    """Raises `UserError` for a file that is missing or damaged."""
+    """Read a file of states; raise `UserError` if it is missing or damaged."""
     arrays = file.read(folder)
     with readable(f"{folder / file.name}: not states"):
         return unflatten(arrays)
 
 
 def job_folder(folder: Path, backend: str) -> Path:
-    """Where the processes of a backend get their job, and what they print."""
+    """Return the folder of a backend's replay job and of its processes' output."""
     return folder / f"{backend}.job"
 
 
 def write_side(
     folder: Path, backend: str, rank: int, arrays: Arrays, widths: Mapping[str, float]
 ) -> None:
-    """What a rank of a replay leaves."""
+    """Write the result of one rank of a replay."""
     place = folder / backend
     place.mkdir(parents=True, exist_ok=True)
     tensors, numbers = side_files(rank)
@@ -113,7 +119,7 @@ def write_side(
 
 
 def read_side(folder: Path, backend: str, size: int) -> Side:
-    """What the ranks of a replay left.
+    """Read the results of all ranks of a replay.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -128,4 +134,5 @@ def read_side(folder: Path, backend: str, size: int) -> Side:
 
 
 def side_files(rank: int) -> tuple[TensorFile, JsonFile[WidthsRecord]]:
+    """Return the file types of a rank's tensors and widths."""
     return TensorFile(f"rank{rank}.safetensors"), JsonFile(f"rank{rank}.json", WidthsRecord)

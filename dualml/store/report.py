@@ -9,12 +9,13 @@ from dualml.files import write_bytes
 
 
 def report_path(folder: Path) -> Path:
-    """The page that people open."""
+    """Return the path of the HTML page."""
     return folder / "report.html"
 
 
 def write_report(folder: Path, html: str, markdown: str, figures: Mapping[str, str]) -> list[Path]:
-    """Write the page in both formats, and its figures by name; the files, the HTML page first."""
+    """Write the report in both formats and its figures by name; return the files, the HTML page
+    first."""
     texts = {report_path(folder): html, folder / "report.md": markdown}
     texts |= {folder / "figures" / f"{name}.svg": svg for name, svg in figures.items()}
     for path, text in texts.items():

@@ -1,4 +1,4 @@
-"""Checkpoints of a trial's ranks, made those of another number of ranks."""
+"""Conversion of a trial's checkpoints to another number of ranks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dualml.store.checkpoint import (
 )
 from dualml.store.records import MOST, records_path
 
-#: Ranks that hold the same may differ by rounding, where each adds up in an order of its own: so
-#: far from rank 0, relative to the largest entry of a tensor.
+#: Largest distance from rank 0, relative to the largest entry of a tensor, between ranks that hold
+#: the same: they may differ by rounding if each sums in another order.
 APART = 1e-5
 Loaded = tuple[Progress, Arrays, dict[str, Arrays], Arrays]
 
 
 def loaded_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
-    """Load the checkpoints of all ranks, as they left them after one update.
+    """Load the checkpoints of all ranks, written after the same update.
 
     Returns:
-        Rank by rank; empty where a rank has none, or ranks are at different updates: then the
+        Checkpoints by rank; empty if a rank has none or ranks are at different updates, so that the
         trial has to start again.
 
     Raises:
@@ -42,7 +42,7 @@ def loaded_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
 
 
 def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
-    """Raises `UserError` where ranks do not hold the same weights and optimizer state."""
+    """Raise `UserError` unless all ranks hold the same weights and optimizer state."""
     first = flat(loaded[0])
     for rank, one in enumerate(loaded[1:], start=1):
         other = flat(one)
@@ -61,16 +61,17 @@ def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
 
 
 def flat(loaded: Loaded) -> dict[str, Any]:
+    """Return weights and optimizer state of a checkpoint as one mapping."""
     _, weights, state, _ = loaded
     slots = ((slot, name, a) for slot, named in state.items() for name, a in named.items())
     return {**weights, **{f"{slot}/{name}": a for slot, name, a in slots}}
 
 
 def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
-    """Write the checkpoints of ranks that there were not, from what rank 0 holds.
+    """Write checkpoints for the added ranks from the state of rank 0.
 
-    The others keep theirs until `remove_surplus`: an interruption in between leaves a trial that
-    goes on with the old number.
+    Surplus checkpoints stay until `remove_surplus`, so that an interruption in between leaves a
+    trial that can resume with the old number of ranks.
     """
     progress, weights, state, trace = loaded[0]
     if ranks <= len(loaded):
@@ -84,13 +85,13 @@ def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
 
 
 def unify(trial: Path, loaded: list[Loaded], ranks: int) -> None:
-    """Give ranks that stay the weights and state of rank 0, to the last bit."""
+    """Give the remaining ranks the weights and state of rank 0, bit by bit."""
     _, weights, state, _ = loaded[0]
     for rank, (progress, _, _, trace) in enumerate(loaded[1:ranks], start=1):
         save_checkpoint(trial, rank, progress, weights, state, trace)
 
 
 def remove_surplus(trial: Path, before: int, ranks: int) -> None:
-    """Remove the checkpoints of ranks that do not go on."""
+    """Remove the checkpoints of ranks that do not continue."""
     for rank in range(ranks, before):
         remove_checkpoint(trial, rank)

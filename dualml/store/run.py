@@ -1,4 +1,4 @@
-"""A run in memory: trials with their curves, comparisons, and how they are grouped."""
+"""A run in memory: trials with their curves, comparisons, and their grouping."""
 
 from __future__ import annotations
 
@@ -25,52 +25,52 @@ from dualml.store.usage import Usage
 
 @dataclass(frozen=True)
 class Trial:
-    """One arm on one backend with one seed. What it did not come to is None, or empty.
+    """One arm on one backend with one seed. Values that it did not produce are None, or empty.
 
     Attributes:
-        arm, seed: of the experiment.
-        backend: the name shown, unique over all folders; ``framework`` is the bare one.
-        status: ``ok``, ``failed``, ``unsupported``, ``interrupted``, or ``unreadable`` without its
-            curves or its measurements.
-        reason: why it is not ``ok``.
+        arm, seed: the experiment's arm and seed.
+        backend: displayed name, unique over all folders; ``framework`` is the backend's own name.
+        status: ``ok``, ``failed``, ``unsupported``, ``interrupted``, or ``unreadable`` if its
+            curves or measurements cannot be read.
+        reason: why the status is not ``ok``.
         wall_s, train_s: seconds of the whole process, and of the updates alone.
-        final_loss, train_accuracy, test_accuracy: at the end; accuracies are fractions.
-        updates, sample_gradients: that were made; gradients of single samples.
-        peak_memory_mb: of its processes, in MiB.
-        how: primitive → how the communicator executed it.
+        final_loss, train_accuracy, test_accuracy: results at the end; accuracies are fractions.
+        updates, sample_gradients: number of updates, and of gradients of single samples.
+        peak_memory_mb: peak memory of its processes in MiB.
+        how: communication primitive → how the communicator executed it.
         full_batch: whether every update sees all samples.
-        curves: metric → its curve, as rank 0 recorded it; those of classes and ranks are in
-            `dualml.store.table`.
-        folder: the trial's files.
-        world_size, processes: ranks that were asked for, and processes that trained.
-        samples: of each rank, how many it trained on and the fingerprint of their order.
+        curves: metric → its curve, as rank 0 recorded it; `dualml.store.table` has the curves of
+            classes and of all ranks.
+        folder: folder of the trial's files.
+        world_size, processes: number of ranks requested, and of processes that trained.
+        samples: for each rank, how many samples it trained on and the fingerprint of their order.
         step_s: quartiles of the seconds of an update.
-        clock: what seconds of updates and collectives are read from, see `dualml.clock`; empty in
-            runs of older versions.
-        sent_bytes: in an update, by the rank that sends most.
-        threads: of each rank, where they were recorded for the trial itself.
-        ranks: mean seconds per update of each rank, empty with one; ``times`` has the moments
-            behind them, of trials with a handicap only.
-        communication_share: of the time of all ranks, a fraction.
-        staleness: of an asynchronous server, in updates.
-        spent: seconds by what they were spent on.
-        collectives: the file of a trial that trained nothing.
-        class_accuracy, confusion: on the test set at the end, by class; samples of each class
-            (rows) by the class that was predicted.
-        best: the same with the weights of the smallest validation loss, as in ``run.json``.
-        loss_scale: of a training in a lower precision whose loss is scaled.
-        test_perplexity: at the end, of a text.
+        clock: clock of the seconds of updates and collectives, see `dualml.clock`; empty in runs of
+            older versions.
+        sent_bytes: bytes sent in an update by the rank that sends most.
+        threads: threads per rank, if they were recorded for the trial itself.
+        ranks: mean seconds per update of each rank, empty for one rank; ``times`` has the
+            underlying points in time, for trials with a straggler only.
+        communication_share: fraction of all ranks' time spent in communication.
+        staleness: staleness of an asynchronous server's gradients, in updates.
+        spent: activity → seconds spent on it.
+        collectives: content of ``collectives.json``, for a trial that timed collectives.
+        class_accuracy, confusion: accuracy per class on the test set at the end, and counts of
+            samples by class (rows) and predicted class.
+        best: results of the weights with the smallest validation loss, as in ``run.json``.
+        loss_scale: loss scaling of a low-precision training; None without scaling.
+        test_perplexity: perplexity on the test set at the end, for a text.
         samples_sha256: fingerprint of the samples of all ranks, update by update.
-        apart: of each rank an array (averagings, 3): update, divergence, drift; of arms whose ranks
-            differ in between.
-        split, memory: of a split model, as in ``run.json``; ``timelines``: what its ranks did when,
-            empty columns where one is missing.
-        device_memory: bytes of each rank.
-        offload: what each rank keeps outside of the device, and moves.
-        usage: what each rank's process used, where all of them were watched.
-        agreement: what showed that its ranks train one model; None of one rank, and where it was
-            not looked at.
-        damage: one line for each file that is there and cannot be read.
+        apart: for each rank an array (averagings, 3) of update, divergence and drift; for arms
+            whose ranks differ between averagings.
+        split, memory: records of a split model, as in ``run.json``; ``timelines``: events of its
+            ranks, with empty columns for a missing rank.
+        device_memory: device memory of each rank in bytes.
+        offload: bytes that each rank keeps outside of the device, and its transfers.
+        usage: resource usage of each rank's process, if all of them were watched.
+        agreement: evidence that its ranks trained one model; None for one rank, and if it was not
+            checked.
+        damage: one line for each existing file that cannot be read.
     """
 
     arm: str
@@ -126,24 +126,25 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended well."""
+        """Whether the trial ended well."""
         return self.status == "ok"
 
     @property
     def device_bytes(self) -> int | None:
-        """What an update needs on the device of the rank that needs most (`DeviceMemory.held`)."""
+        """Bytes that an update needs on the device of the rank that needs most
+        (`DeviceMemory.peak_bytes`)."""
         held = [rank.held for rank in self.device_memory]
         known = [nbytes for nbytes in held if nbytes is not None]
         return max(known) if known and len(known) == len(held) else None
 
     @property
     def counted_bytes(self) -> int | None:
-        """Of it what was seen."""
+        """Measured bytes on the rank that uses most memory, or None."""
         return max((rank.counted for rank in self.device_memory), default=None)
 
     @property
     def throughput(self) -> float | None:
-        """Sample gradients per second of training."""
+        """Sample gradients per second of training, or None."""
         if not self.train_s or self.sample_gradients is None:
             return None
         return self.sample_gradients / self.train_s
@@ -151,18 +152,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One verdict of ``parity.json``; the dicts are the file's own.
+    """One verdict of ``parity.json``; its dicts are the file's own.
 
     Attributes:
-        arm, seed: what was compared, on the backends ``a`` and ``b``.
+        arm, seed: the arm and the seed that were compared on the backends ``a`` and ``b``.
         verdict: ``equal``, ``statistically equal``, ``different`` or ``not comparable``.
-        reason: why, as a code (``inside_envelope``).
-        evidence: the numbers that the reason needs.
-        steps: updates that were compared.
-        phases: phase of an update → its largest distance, and the envelope there.
-        first_divergence: where they part, if they do.
+        reason: code of the reason, such as ``inside_envelope``.
+        evidence: numbers that support the reason.
+        steps: number of updates that were compared.
+        phases: phase of an update → its largest distance, and the envelope at that point.
+        first_divergence: where the two trajectories diverge first; None if they do not.
         curve: relative distance of the losses and its envelope, update by update.
-        outcome: the end of training, on both sides.
+        outcome: results at the end of training, on both sides.
     """
 
     arm: str
@@ -184,24 +185,24 @@ class Comparison:
 
     @property
     def worst(self) -> float | None:
-        """Largest distance over its envelope, of all phases."""
+        """Largest ratio of a distance to its envelope over all phases, or None."""
         ratios = (p.get("ratio") for p in self.phases.values())
         return max((float(r) for r in ratios if r is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Serial(Comparison):
-    """n workers (``arm``) against one (``against``) on one backend, which is ``a`` and ``b``; or a
-    method in a lower precision against our own training in it.
+    """Comparison of n workers (``arm``) with one (``against``) on one backend, which is both ``a``
+    and ``b``; or of a low-precision method with dualml's own training in that precision.
 
-    ``verdict`` is empty where the arm follows another rule on purpose; ``reason`` says which.
+    ``verdict`` is empty if the arm follows another rule on purpose; ``reason`` then names it.
     """
 
     against: str = ""
 
     @property
     def backend(self) -> str:
-        """The one backend."""
+        """The backend on which both arms ran."""
         return self.a
 
 
@@ -209,12 +210,12 @@ class Serial(Comparison):
 class Run:
     """One run folder, or several of the same plan taken together.
 
-    ``dealt``: what the plan says of each deal, one statement for each epoch, by its key; ``splits``
-    and ``models``: what it says of each split arm, and of each model but the experiment's;
-    ``serial``: n workers and methods against one process, ``lowered``: methods in a lower precision
-    against our own arm in it; ``findings``: what lies behind its differences, by language;
-    ``damage``: of files of the run that cannot be read, one line each; ``changed``: why a plan is
-    not the one that was frozen.
+    ``dealt``: partition key → statistics of each epoch's partition, from the plan; ``splits`` and
+    ``models``: the plan of each split arm, and of each model other than the experiment's;
+    ``serial``: comparisons of n workers and methods with one process; ``lowered``: comparisons of
+    low-precision methods with dualml's own arm in that precision; ``findings``: causes of its
+    differences, by language; ``damage``: one line per file of the run that cannot be read;
+    ``changed``: why a plan is not the one that was frozen.
     """
 
     folders: tuple[Path, ...]
@@ -235,16 +236,17 @@ class Run:
 
     @property
     def unreadable(self) -> list[str]:
-        """One line for each file that is there and cannot be read."""
+        """One line for each existing file that cannot be read."""
         return [*self.damage, *(line for trial in self.trials for line in trial.damage)]
 
     @property
     def judged(self) -> list[Serial]:
-        """n workers against one, where they must be equal."""
+        """Comparisons of n workers with one that must be equal."""
         return [s for s in self.serial if s.verdict]
 
     @property
     def experiment(self) -> Mapping[str, Any]:
+        """The experiment's settings."""
         return self.meta.get("experiment") or {}
 
     @property
@@ -257,18 +259,23 @@ class Run:
 
     @property
     def backends(self) -> list[str]:
+        """Displayed names of the backends, the reference first."""
         return sorted(dict.fromkeys(t.backend for t in self.trials), key=self._rank)
 
     def _rank(self, backend: str) -> tuple[int, int]:
+        """Return the sort key of a backend: the reference first, then PyTorch, MindSpore and
+        others."""
         rank = {"numpy": 0, "torch": 1, "mindspore": 2}
         names = list(dict.fromkeys(t.backend for t in self.trials))
         return rank.get(self.framework(backend), 9), names.index(backend)
 
     def framework(self, backend: str) -> str:
+        """Return the backend's own name for a displayed name."""
         return next((t.framework for t in self.trials if t.backend == backend), backend)
 
     @property
     def seeds(self) -> list[int]:
+        """Seeds of the trials, sorted."""
         return sorted({t.seed for t in self.trials})
 
     @property
@@ -278,55 +285,57 @@ class Run:
 
     @property
     def train_size(self) -> int | None:
+        """Number of training samples, or None."""
         data = self.meta.get("data") or self.experiment.get("data") or {}
         return data.get("train")
 
     @functools.cached_property
     def contrast(self) -> Contrast:
-        """The arms, to be held against one another."""
+        """Controlled comparison of the arms' settings."""
         return Contrast(self.arms, {arm: plan["cut"] for arm, plan in self.splits.items()
                                     if plan.get("cut") is not None})  # fmt: skip
 
     @functools.cached_property
     def settings(self) -> dict[str, Arm]:
-        """Arm → its settings, typed; of a newer version what this one knows of them."""
+        """Arm → its typed settings; for a newer version the keys that this version knows."""
         return {arm: read_arm(given) for arm, given in self.arms.items()}
 
     @functools.cached_property
     def plan(self) -> Plan | None:
-        """What was frozen, for those who need its samples; None where it cannot be read, or is not
-        the one that ran."""
+        """The frozen plan, for those who need its samples; None if it cannot be read, or is not the
+        one that ran."""
         try:
             return restore(plan_folder(self.folders[0]), self.meta.get("plan_hash"))
         except UserError:
             return None
 
     def deals(self, arm: str, seed: int) -> tuple[Mapping[str, Any], ...]:
-        """What an arm's partition dealt in each epoch; empty without a partition."""
+        """Return the statistics of an arm's partition in each epoch; empty without a partition."""
         return self.dealt.get(key_of(self.arms.get(arm) or {}, seed), ())
 
     def groups(self) -> dict[str, list[str]]:
-        """Group → arms, the group ``main`` first."""
+        """Return group → arms, with the group ``main`` first."""
         groups: dict[str, list[str]] = {}
         for arm, settings in self.arms.items():
             groups.setdefault(settings.get("group") or "main", []).append(arm)
         return dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
 
     def main_arms(self) -> list[str]:
-        """The arms of the first group that trains."""
+        """Return the arms of the first group that trains."""
         for arms in self.groups().values():
             if train := [a for a in arms if self.arms[a].get("kind", "train") == "train"]:
                 return train
         return []
 
     def select(self, arm: str, backend: str | None = None, *, ok: bool = True) -> list[Trial]:
-        """Trials of an arm by seed; only successful ones unless ``ok=False``."""
+        """Return the trials of an arm by seed; only successful ones unless ``ok=False``."""
         trials = [t for t in self.trials if t.arm == arm and backend in (None, t.backend)]
         return sorted((t for t in trials if t.ok or not ok), key=lambda t: t.seed)
 
 
 def key_of(settings: Mapping[str, Any], seed: int) -> str:
-    """The key of an arm's deal; empty without a partition, and for one this version cannot read."""
+    """Return the key of an arm's partition; empty without one, and if this version cannot read
+    it."""
     if not settings.get("partition"):
         return ""
     return _key(json.dumps(settings, sort_keys=True, default=str), seed)
@@ -334,6 +343,8 @@ def key_of(settings: Mapping[str, Any], seed: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _key(settings: str, seed: int) -> str:
+    """Return the key of an arm's partition from its settings as JSON; empty if they cannot be
+    read."""
     try:
         return deal_key(Arm.model_validate(json.loads(settings)), seed)
     except (UserError, ValueError):

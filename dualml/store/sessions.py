@@ -1,4 +1,5 @@
-"""``.sessions/``: what the ranks that a launcher has started tell one another in the run folder."""
+"""``.sessions/``: messages between ranks that a launcher started, exchanged through the run
+folder."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from dualml.store.paths import is_name
 from dualml.store.trial import BOARD
 
 SESSIONS = ".sessions"
-#: Names of files that were never finished.
+#: Pattern of the names of unfinished files.
 HALF = re.compile(r"^\..+\.(\d+|part)$")
 
 
-#: Characters of a text that another machine sends; trials of one announcement; threads.
+#: Limits of what another machine sends: characters of a text, trials of an announcement, and
+#: threads.
 LONGEST_TEXT, MOST_PLACES, MOST_THREADS = 4096, 10_000, 100_000
-#: What a rank says of how its part ended.
+#: Fields of a rank's report about the end of its part.
 STATUSES = ("ok", "failed", "unsupported")
 
 
 def check_place(text: str) -> str:
-    """Return the folder of a trial; raises `ValueError` for what is none."""
+    """Return ``text`` if it is the folder of a trial; raise `ValueError` if not."""
     first, *names = text.split("/", 8)
     if first != "trials" or not 0 < len(names) < 8 or not all(map(is_name, names)):
         raise ValueError("no folder of a trial")
@@ -39,9 +41,12 @@ Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
 class Announcement(Record):
-    """Of rank 0: the folders of the trials that come next, the backend that runs them, and its
-    threads on each rank; null: nothing more comes, and ``why`` says what went wrong, if anything
-    did. ``start`` is the launcher's (`Adopted`)."""
+    """Announcement of rank 0: the folders of the next trials, the backend that runs them, and its
+    threads per rank.
+
+    ``places`` null ends the run; ``why`` is then the error, if there was one. ``start`` identifies
+    the launcher's start (`ExternalLaunch`).
+    """
 
     places: Annotated[list[Place], Field(min_length=1, max_length=MOST_PLACES)] | None
     backend: Annotated[str, Field(max_length=100)] = ""
@@ -51,8 +56,8 @@ class Announcement(Record):
 
 
 class Failure(Record):
-    """How a rank's part of a session failed: its exit code, why the watchdog ended it, and what it
-    sent last."""
+    """Failure of a rank's part of a session: its exit code, why the watchdog ended it, and its last
+    result."""
 
     code: int
     reason: str | None
@@ -60,21 +65,23 @@ class Failure(Record):
 
 
 def announcement(number: int) -> JsonFile[Announcement]:
+    """Return the file type of an announcement."""
     return JsonFile(f"{SESSIONS}/{number}.json", Announcement)
 
 
 def failure(number: int, rank: int) -> JsonFile[Failure]:
+    """Return the file type of a rank's failure."""
     return JsonFile(f"{SESSIONS}/{number}.rank{rank}.json", Failure)
 
 
 def announce(run: Path, number: int, next_session: Announcement) -> None:
-    """Rank 0 tells the others what comes next."""
+    """Announce the next trials to the other ranks, as rank 0."""
     (run / SESSIONS).mkdir(exist_ok=True)
     announcement(number).write(run, next_session)
 
 
 def announced(run: Path) -> int:
-    """How many announcements there are."""
+    """Return the number of announcements."""
     number = 0
     while (run / announcement(number).name).exists():
         number += 1
@@ -82,24 +89,24 @@ def announced(run: Path) -> int:
 
 
 def announce_end(run: Path, start: str, why: str = "") -> None:
-    """Tell the others that nothing more comes, however this process ends."""
+    """Announce to the other ranks that no more trials follow, however this process ends."""
     announce(run, announced(run), Announcement(places=None, start=start, why=why))
 
 
 def current(run: Path) -> int | None:
-    """The session at work; None before the first."""
+    """Return the number of the current session; None before the first."""
     return announced(run) - 1 if announced(run) else None
 
 
 def over(run: Path) -> bool:
-    """Whether the end was announced."""
+    """Return whether the end of the run was announced."""
     number = current(run)
     return number is not None and announcement(number).read(run).places is None
 
 
 def forget(run: Path) -> None:
-    """Remove what the ranks of an earlier start told one another, and the files that they were
-    killed over (`dualml.files.write_bytes`, `dualml.launch.shelf`)."""
+    """Remove the messages of an earlier start, and temporary files whose writers were killed
+    (`dualml.files.write_bytes`, `dualml.launch.file_service`)."""
     shutil.rmtree(run / SESSIONS, ignore_errors=True)
     for board in run.glob(f"trials/*/*/*/{BOARD}"):
         shutil.rmtree(board, ignore_errors=True)
@@ -110,8 +117,8 @@ def forget(run: Path) -> None:
 
 
 def failures(run: Path, number: int) -> Iterator[tuple[int, Path, Failure]]:
-    """Of a session: the rank, its file, and what it says; that of a rank on another machine may be
-    damaged."""
+    """Yield the failures of a session: rank, file and content. The file of a rank on another
+    machine may be damaged."""
     for path in sorted((run / SESSIONS).glob(f"{number}.rank*.json")):
         digits = path.stem.partition(".rank")[2]
         if not re.fullmatch("[0-9]{1,9}", digits):
@@ -126,7 +133,7 @@ def failures(run: Path, number: int) -> Iterator[tuple[int, Path, Failure]]:
 
 
 def check_result(result: dict[str, Any]) -> None:
-    """Raises `UserError` where the fields that tell of a failure are of another type."""
+    """Raise `UserError` if a field that describes a failure has a wrong type."""
     status, reason = result.get("status", "ok"), result.get("reason")
     if status not in STATUSES or not isinstance(result.get("kind", ""), str):
         raise UserError(f"result.status must be one of {', '.join(STATUSES)}, result.kind a text")

@@ -1,4 +1,4 @@
-"""One side of a comparison of two runs: a run folder, or a baseline of one."""
+"""One operand of a comparison of two runs: a run folder, or a baseline of one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dualml.store.trial import trial_folder
 
 @dataclass(frozen=True)
 class Side:
-    """What is compared of a run.
+    """The parts of a run that are compared.
 
     Attributes:
-        folder: as the user named it.
+        folder: folder as the user named it.
         starts: initial weight of the plan → its SHA-256.
         folded: whether it is a baseline, whose tensors are folded.
     """
@@ -37,14 +37,15 @@ class Side:
 
     @property
     def trials(self) -> Mapping[Key, TrialRecord]:
+        """Key → record of each trial."""
         return self.run.by_key()
 
     def spec(self, arm: str) -> ModelSpec:
-        """The model that an arm trains."""
+        """Return the model that an arm trains."""
         return self.plan.models.get(self.experiment.arms[arm].variant, self.plan.model)
 
     def start(self, key: Key) -> str:
-        """SHA-256 of the initial weights of a trial, by name."""
+        """Return the SHA-256 of a trial's initial weights, over names and values."""
         arm, _, seed = key
         model = self.experiment.arms[arm].variant
         place = f"seed{seed}/{model}/" if model in self.plan.models else f"seed{seed}/"
@@ -52,7 +53,7 @@ class Side:
         return sha256(canonical({name: self.starts.get(place + name, "") for name in names}))
 
     def trajectory(self, key: Key) -> Trajectory:
-        """Raises `UserError` for a trial with a file that is missing or damaged."""
+        """Read a trial's trajectory; raise `UserError` if a file is missing or damaged."""
         shapes = self.spec(key[0]).tensors()
         shapes = folded_shapes(shapes) if self.folded else shapes
         return read_trajectory(trial_folder(self.folder, key), key[1], shapes)
@@ -62,8 +63,8 @@ def read_side(folder: Path) -> Side:
     """Read a run folder or a baseline.
 
     Raises:
-        Changed: the plan of a run is not the one that was frozen.
-        UserError: neither, damaged, or of another version.
+        PlanChanged: the plan of a run is not the one that was frozen.
+        UserError: the folder is neither, damaged, or of another version.
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
     experiment = run.protocol(folder)
@@ -80,10 +81,10 @@ def read_side(folder: Path) -> Side:
 
 
 def are_sides(a: Path, b: Path) -> bool:
-    """Whether two folders are of runs, each a run folder or a baseline.
+    """Return whether two folders are both a run folder or a baseline.
 
     Raises:
-        UserError: one of them is, the other is not.
+        UserError: only one of them is.
     """
     others = [folder for folder in (a, b) if not (folder / RUN.name).is_file()]
     if len(others) == 1:

@@ -1,5 +1,5 @@
-"""A run as tables: columns of equal length with plain values, for pandas, CSV and all else that
-takes rows. None stands where a row has no value."""
+"""A run as tables: columns of equal length with plain values, for pandas, CSV and other consumers
+of rows. None stands for a missing value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dualml.store.verdicts import VERDICTS
 Table = dict[str, list[Any]]
 
 RECORD = ("arm", "backend", "seed", "rank", "metric", "step", "value", "unit")
-#: Of a record; only where a run has any.
+#: Columns of a record that exist only if a record of the run has them.
 MORE = ("class", "epochs", "seconds")
-#: Of a trial, the attributes of `Trial`; then what is computed below.
+#: Columns of a trial that are attributes of `Trial`, before those computed below.
 TRIAL = (
     *("arm", "backend", "seed", "status", "reason", "world_size", "processes", "threads"),
     *("updates", "sample_gradients", "final_loss", "train_accuracy", "test_accuracy"),
@@ -30,12 +30,12 @@ VERDICT = (
 
 
 def records(run: Run) -> Table:
-    """Everything that was recorded, a row for each number.
+    """Return every recorded number as a table, one row per number.
 
-    Columns: ``arm``, ``backend``, ``seed``, ``rank``, ``metric``, ``step`` (updates made; of
-    ``loss`` the update itself, from 1), ``value``, ``unit`` (``nat``, or ``1`` of fractions and
-    ratios); and where a record of the run has them ``class``, ``epochs`` (sample gradients over
-    samples) and ``seconds`` (of training).
+    Columns: ``arm``, ``backend``, ``seed``, ``rank``, ``metric``, ``step`` (updates made; for
+    ``loss`` the update itself, from 1), ``value``, ``unit`` (``nat``, or ``1`` for fractions and
+    ratios); and, if any record of the run has them, ``class``, ``epochs`` (sample gradients divided
+    by samples) and ``seconds`` (of training).
 
     Raises:
         UserError: a file of records is damaged; the text names the line.
@@ -53,13 +53,14 @@ def records(run: Run) -> Table:
 
 
 def trials(run: Run) -> Table:
-    """A row for each trial with its results: one number or name a column.
+    """Return the results of all trials as a table, one row per trial and one number or name per
+    column.
 
-    ``step_s`` is the median of the seconds of an update; ``throughput`` in sample gradients per
-    second; ``sent_bytes`` in an update, by the rank that sends most; ``peak_memory_mb`` in MiB, of
-    its processes; ``device_bytes`` what an update needs on the device of the rank that needs most;
-    accuracies and ``communication_share`` are fractions; ``verdict`` is the worst of the
-    comparisons that the trial is part of, None where there is none.
+    ``step_s`` is the median of the seconds of an update; ``throughput`` is in sample gradients per
+    second; ``sent_bytes`` are those of an update on the rank that sends most; ``peak_memory_mb`` is
+    the peak of the trial's processes in MiB; ``device_bytes`` is the memory that an update needs on
+    the device of the rank that needs most; accuracies and ``communication_share`` are fractions;
+    ``verdict`` is the worst of the comparisons that the trial is part of, None if there are none.
     """
     table = empty((*TRIAL, "step_s", "verdict"))
     judged: dict[tuple[str, str, int], list[str]] = {}
@@ -75,11 +76,12 @@ def trials(run: Run) -> Table:
 
 
 def verdicts(run: Run) -> Table:
-    """A row for each comparison: two backends (``a``, ``b``), or on one backend several ranks and
-    methods ``against`` the arm that they must equal.
+    """Return the comparisons as a table, one row each: two backends (``a``, ``b``), or several
+    ranks or a method ``against`` the arm that they must equal on one backend.
 
-    ``steps`` were compared; ``ratio`` is the largest distance over its rounding envelope; where
-    they part first: ``first_step``, ``first_phase``, ``first_tensor``.
+    ``steps`` is the number of updates compared; ``ratio`` is the largest distance divided by its
+    rounding envelope; ``first_step``, ``first_phase`` and ``first_tensor`` are the first
+    divergence.
     """
     table = empty(VERDICT)
     for each in compared(run):
@@ -94,24 +96,27 @@ def verdicts(run: Run) -> Table:
 
 
 def compared(run: Run) -> list[Comparison]:
-    """All comparisons that came to a verdict."""
+    """Return all comparisons that came to a verdict."""
     return [*(run.comparisons or ()), *run.judged]
 
 
 def worst(of: Iterable[str]) -> str | None:
-    """Of several verdicts the one that counts; None of none."""
+    """Return the worst of several verdicts; None if there are none."""
     return max(of, key=VERDICTS.index, default=None)
 
 
 def key_of(trial: Trial) -> dict[str, Any]:
+    """Return the columns that identify a trial."""
     return {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
 
 
 def empty(names: Sequence[str]) -> Table:
+    """Make a table with these columns and no rows."""
     return {name: [] for name in names}
 
 
 def add(table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows to a table, with None for missing values."""
     for row in rows:
         for name, values in table.items():
             values.append(row.get(name))

@@ -1,4 +1,4 @@
-"""Files of tensors: final weights, and the trace, under ``PHASE/STEP/TENSOR``."""
+"""Tensor files of a trial: the final weights, and the trace under ``PHASE/STEP/TENSOR``."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ TraceKey = Annotated[str, Field(pattern=KEY)]
 
 @dataclass(frozen=True)
 class TensorFile:
-    """One kind of safetensors file."""
+    """One kind of safetensors file of a trial."""
 
     name: str
 
     def write(self, folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write arrays by name."""
         write_bytes(folder / self.name, save(dict(arrays)))
 
     def read(self, folder: Path) -> Arrays:
-        """Raises `UserError` for a file that is missing or damaged."""
+        """Read the arrays by name; raise `UserError` if the file is missing or damaged."""
         return read_tensors(folder / self.name)
 
 
@@ -40,7 +41,7 @@ TRACE = TensorFile("trace.safetensors")
 
 
 def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Final weights, in the order of ``shapes``, which the file does not keep.
+    """Read the final weights in the order of ``shapes``, which the file does not keep.
 
     Raises:
         UserError: the file is damaged, or holds another model.
@@ -54,10 +55,10 @@ def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
 
 
 def read_trace(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """The tensors of the traced updates.
+    """Read the tensors of the traced updates.
 
     Args:
-        shapes: of the parameters, and so of their gradients and of them after an update.
+        shapes: parameter → its shape, which its gradient and its updated value share.
 
     Raises:
         UserError: the file is damaged, or of another model.
@@ -73,5 +74,6 @@ def read_trace(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
 
 
 def check_shape(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Raise `UserError` if an array does not have the plan's shape."""
     if array.shape != tuple(shape):
         raise UserError(f"{path}: {name} has the shape {array.shape}; the plan says {shape}")

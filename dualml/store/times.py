@@ -1,4 +1,4 @@
-"""When a rank did what: ``rankR.times.npz``, and of a split model ``rankR.timeline.npz``."""
+"""Timing files of a rank: ``rankR.times.npz``, and for a split model ``rankR.timeline.npz``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ColumnFile:
     """One kind of NumPy archive: columns of float64 of equal length.
 
     Args:
-        ending: of its name, after ``rankR``.
-        packed: whether it is compressed.
+        ending: file name after ``rankR.``.
+        packed: whether the archive is compressed.
     """
 
     ending: str
@@ -34,16 +34,18 @@ class ColumnFile:
     packed: bool
 
     def path(self, trial: Path, rank: int) -> Path:
+        """Return the path of a rank's file."""
         return trial / f"rank{rank}.{self.ending}"
 
     def write(self, trial: Path, rank: int, columns: Mapping[str, Any]) -> None:
+        """Write the columns of a rank."""
         archive = io.BytesIO()
         save = np.savez_compressed if self.packed else np.savez
         save(archive, **{name: np.asarray(columns[name], np.float64) for name in self.columns})
         write_bytes(self.path(trial, rank), archive.getvalue())
 
     def read(self, trial: Path, rank: int) -> Columns:
-        """Raises `UserError` for a file that is missing or damaged."""
+        """Read the columns of a rank; raise `UserError` if the file is missing or damaged."""
         path = self.path(trial, rank)
         archive = read_npz(path)
         if missing := [name for name in self.columns if name not in archive]:
@@ -57,7 +59,7 @@ class ColumnFile:
         return columns
 
     def read_all(self, trial: Path, ranks: int) -> list[Columns]:
-        """Those of all ranks. Raises `UserError` where one is missing or damaged."""
+        """Read the columns of all ranks; raise `UserError` if a file is missing or damaged."""
         return [self.read(trial, rank) for rank in range(ranks)]
 
 

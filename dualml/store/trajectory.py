@@ -1,4 +1,4 @@
-"""What a trial that ended well left behind, read back for comparison."""
+"""The trajectory of a trial that ended well, read back for comparison."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One trial's evidence.
+    """Losses, traced tensors and results of one trial.
 
     Attributes:
         losses: (updates,) training loss of every update.
         tensors: ``PHASE/STEP/TENSOR`` → array at the traced steps.
         data: traced step → SHA-256 of the batch as the framework held it.
-        envelope: rounding envelope of this backend, None for the referee of float32.
-        apart: traced step → how far each rank's weights are from rank 0's, where all should hold
-            the same.
+        envelope: rounding envelope of this backend; None for the float32 reference.
+        replica_divergence: traced step → distance of each rank's weights from rank 0's, if all
+            ranks should hold the same weights.
         outcome: ``final_loss``, ``test_accuracy`` and the final ``weights``, in layer order.
     """
 
@@ -45,19 +45,20 @@ class Trajectory:
     apart: dict[int, list[float]] = field(default_factory=dict)
 
     def steps(self) -> list[int]:
+        """Return the traced steps, sorted."""
         return sorted(self.data)
 
 
 def read_trajectory(
     folder: Path, backend: str, parameters: Mapping[str, tuple[int, ...]]
 ) -> Trajectory:
-    """Read a trial's folder; the trial must have ended well.
+    """Read the trajectory of a trial that ended well.
 
     Args:
         parameters: the plan's shapes, in layer order.
 
     Raises:
-        UserError: a file of it is missing or damaged.
+        UserError: a file of the trial is missing or damaged.
     """
     result = RESULT.read(folder)
     if result.final_loss is None or result.test_accuracy is None:

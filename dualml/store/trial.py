@@ -1,4 +1,4 @@
-"""A trial's folder: ``job.json``, what its workers are asked to do, and ``result.json``."""
+"""A trial's folder: ``job.json``, the task of its workers, and ``result.json``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ StepKey = Annotated[str, Field(pattern=r"^\d{1,18}$")]
 
 
 class WorkerJob(Record):
-    """What every worker is asked: whose trial, on what, and how its ranks find one another."""
+    """Fields that every worker's job has: the trial, the device, and how its ranks find one
+    another."""
 
     arm: Name
     backend: Name
@@ -42,10 +43,10 @@ class WorkerJob(Record):
 
 
 class Job(WorkerJob):
-    """To run a trial.
+    """Job of a worker that runs a trial.
 
     Attributes:
-        resized: ranks that it goes on with in place of its arm's; 0: as many as those.
+        resized: number of ranks to resume with instead of the arm's; 0: the arm's own.
     """
 
     plan_hash: str
@@ -54,10 +55,10 @@ class Job(WorkerJob):
 
 
 class Result(Record):
-    """What rank 0 reports of a trial that ended well.
+    """Result of a trial that ended well, as rank 0 reports it.
 
-    ``data``: traced update → SHA-256 of its batch; ``apart``: traced update → how far each rank's
-    weights are from rank 0's, relative to their size.
+    ``data``: traced update → SHA-256 of its batch; ``apart``: traced update → distance of each
+    rank's weights from rank 0's, relative to their size.
     """
 
     status: str
@@ -98,7 +99,7 @@ class Result(Record):
 
 
 BOARD = "board"
-#: In the run folder: logs of ranks that were started over SSH.
+#: Folder in the run folder for logs of ranks started over SSH.
 HOSTS = "hosts"
 LOG = re.compile(r"rank(\d{1,9})\.log")
 JOB = JsonFile("job.json", Job)
@@ -106,38 +107,40 @@ RESULT = JsonFile("result.json", Result)
 
 
 def trial_folder(run: Path, key: Key) -> Path:
+    """Return the folder of a trial in a run folder."""
     arm, backend, seed = key
     return run / "trials" / arm / backend / f"seed{seed}"
 
 
 def run_folder(trial: Path) -> Path:
-    """The run that a trial's folder is in."""
+    """Return the run folder that contains a trial's folder."""
     return trial.parents[3]
 
 
 def log_path(trial: Path, rank: int) -> Path:
-    """What a process of the trial prints."""
+    """Return the path of the output of a trial's process."""
     return trial / f"rank{rank}.log"
 
 
 def board_path(trial: Path) -> Path:
-    """Where the ranks of a trial find one another."""
+    """Return the path through which the ranks of a trial find one another."""
     return trial / BOARD
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """What processes of a trial have printed, or of a run those that were started over SSH; by
+    """Return the output files of a trial's processes, or of a run's processes started over SSH, by
     rank."""
     ranks = [(LOG.fullmatch(path.name), path) for path in _files(folder)]
     return [path for _, path in sorted((int(m[1]), path) for m, path in ranks if m)]
 
 
 def ranks_files(run: Path) -> Iterator[Path]:
-    """Everything that ranks of a run have written: records, logs, measurements."""
+    """Yield all files that ranks of a run have written: records, logs, measurements."""
     return run.glob("trials/*/*/*/rank*")
 
 
 def _files(folder: Path) -> list[Path]:
+    """Return the files in a folder; empty if it cannot be read."""
     try:
         return list(folder.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""``rankR.usage.jsonl``: what the process of a rank used of its machine, sampled as it ran."""
+"""``rankR.usage.jsonl``: samples of the resources that a rank's process uses on its machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from dualml.files import MOST_TEXT, open_to_read, read_bytes
 from dualml.store.jsonfile import Count, Number, Record
 
 NAME = "rank{}.usage.jsonl"
-#: Bytes from the end of a file in which its last samples are.
+#: Number of bytes at the end of a file that contain its last samples.
 TAIL = 2**13
 
 
 class DeviceSample(Record):
-    """Of a GPU or an NPU: ``utilisation`` from 0 to 1, bytes in use, watts, °C; null: not told."""
+    """State of a GPU or an NPU: ``utilisation`` from 0 to 1, memory in bytes, power in watts,
+    temperature in °C; null: unknown."""
 
     name: str = ""
     utilisation: Number | None = None
@@ -29,21 +30,22 @@ class DeviceSample(Record):
 
 
 class Sample(Record):
-    """One look at a rank's process and its machine.
+    """One sample of a rank's process and its machine.
 
     Attributes:
         at: seconds since 1970.
-        host, pid: whose; numbers "so far" start again where ``pid`` changes.
-        phase, done, total: what it was doing, and how far it was: updates, or measurements.
-        cpu_s: seconds of processors so far.
-        memory: bytes resident.
-        sent, received: bytes over its TCP connections so far, of those that are open.
-        collectives_s: seconds inside collectives so far, of waiting and of transferring.
-        cores: of the machine; ``busy``: how many of them worked since the last look, for whomever.
+        host, pid: machine and process; cumulative numbers start again when ``pid`` changes.
+        phase, done, total: activity and its progress, in updates or measurements.
+        cpu_s: cumulative processor seconds.
+        memory: resident bytes.
+        sent, received: cumulative bytes over its open TCP connections.
+        collectives_s: cumulative seconds inside collectives, waiting and transferring.
+        cores: cores of the machine; ``busy``: mean number of busy cores since the last sample,
+            whatever process used them.
         used: bytes of the machine's memory in use.
-        power, temperature: of its processors, in watts and °C.
-        sampling_s: seconds of processors that looking took so far.
-        last: the trial is over.
+        power, temperature: power and temperature of its processors, in watts and °C.
+        sampling_s: cumulative processor seconds spent on sampling.
+        last: whether the trial has ended.
     """
 
     at: Number
@@ -68,18 +70,18 @@ class Sample(Record):
 
 
 class Usage(Record):
-    """A rank's samples in short: means and peaks over all of them.
+    """Summary of a rank's samples: means and peaks over all of them.
 
     Attributes:
-        seconds: that the samples cover.
-        cpu, cpu_peak: cores that the process kept busy.
-        memory: bytes, at most.
-        sent, received: bytes a second.
-        collectives: share of the time inside collectives.
-        cores, busy: of the machine, and how many of them worked.
-        power, temperature: of its processors, in watts and °C; the latter at most.
-        device: likewise: means, but memory and temperature at most.
-        sampling: cores that looking took.
+        seconds: seconds that the samples cover.
+        cpu, cpu_peak: mean and peak number of cores that the process kept busy.
+        memory: peak bytes.
+        sent, received: bytes per second.
+        collectives: fraction of the time inside collectives.
+        cores, busy: cores of the machine, and how many of them were busy.
+        power, temperature: mean power in watts and peak temperature in °C of its processors.
+        device: means, but peaks for memory and temperature.
+        sampling: cores that sampling took.
     """
 
     host: str
@@ -99,16 +101,18 @@ class Usage(Record):
 
 
 def usage_path(trial: Path, rank: int) -> Path:
+    """Return the path of a rank's samples."""
     return trial / NAME.format(rank)
 
 
 def line(sample: Sample) -> bytes:
-    """A sample as it is appended."""
+    """Encode a sample as a line to append."""
     return json.dumps(sample.describe(), separators=(",", ":")).encode() + b"\n"
 
 
 def readable(lines: Iterable[bytes]) -> list[Sample]:
-    """Those that can be read: a line may be cut off, and what is watched must not stop anyone."""
+    """Parse the lines that can be read. A line may be incomplete, and monitoring must never stop a
+    caller."""
     samples = []
     for text in lines:
         try:
@@ -119,7 +123,7 @@ def readable(lines: Iterable[bytes]) -> list[Sample]:
 
 
 def read_usage(trial: Path, rank: int) -> list[Sample]:
-    """All samples of a rank; none where there is no file, or none that can be read."""
+    """Read all samples of a rank; empty if there is no file, or none can be read."""
     try:
         return readable(read_bytes(usage_path(trial, rank), MOST_TEXT).splitlines())
     except (OSError, UserError):
@@ -127,7 +131,7 @@ def read_usage(trial: Path, rank: int) -> list[Sample]:
 
 
 def last_samples(path: Path) -> list[Sample]:
-    """The last few of a file that may be growing; the last but one tells what has changed since."""
+    """Read the last few samples of a growing file; the last but one shows the change since then."""
     try:
         with open_to_read(path) as file:
             size = file.seek(0, 2)
@@ -138,17 +142,18 @@ def last_samples(path: Path) -> list[Sample]:
 
 
 def rate(before: Sample, after: Sample, key: str) -> float | None:
-    """Of a number so far: how much a second between two looks; None where it is not known, or
-    another process has begun."""
+    """Return the increase per second of a cumulative number between two samples; None if it is
+    unknown or another process has begun."""
     a, b, seconds = getattr(before, key), getattr(after, key), after.at - before.at
     if a is None or b is None or before.pid != after.pid or seconds <= 0:
         return None
-    # Connections that were closed take their bytes along.
+    # Closed connections no longer count, so that the sum may fall.
     return float(max(0.0, b - a)) / float(seconds)
 
 
 def summary(samples: Sequence[Sample]) -> Usage | None:
-    """Means and peaks; None where there are fewer than two samples of one process."""
+    """Summarize samples by means and peaks; None if there are fewer than two samples of one
+    process."""
     runs = [list(own) for _, own in groupby(samples, key=lambda sample: sample.pid)]
     pairs = [pair for own in runs for pair in pairwise(own) if pair[1].at > pair[0].at]
     if not pairs:
@@ -156,12 +161,13 @@ def summary(samples: Sequence[Sample]) -> Usage | None:
     last = pairs[-1][1]
 
     def over(key: str) -> float | None:
-        """Mean of a rate, each pair by its length."""
+        """Return the mean of a rate, with each pair of samples weighted by its length."""
         known = [(b.at - a.at, r) for a, b in pairs if (r := rate(a, b, key)) is not None]
         return sum(s * r for s, r in known) / sum(s for s, _ in known) if known else None
 
     def mean(values: Iterable[float | None]) -> float | None:
-        """Of what a sample tells of the time since the one before."""
+        """Return the time-weighted mean of values that describe the time since the previous
+        sample."""
         known = [(b.at - a.at, v) for (a, b), v in zip(pairs, values, strict=True) if v is not None]
         return sum(s * v for s, v in known) / sum(s for s, _ in known) if known else None
 

@@ -1,4 +1,4 @@
-"""``parity.json``: every pair of backends compared, and n ranks against one."""
+"""``parity.json``: every pair of backends compared, and n ranks compared with one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
 class Settings(Record):
-    """How it was judged."""
+    """Settings of the parity judgement."""
 
     draws: Count = 0
     horizon: Count = 0
@@ -36,7 +36,7 @@ class Phase(Record):
 
 
 class Divergence(Record):
-    """First step seen outside, last step seen inside."""
+    """First step outside of the envelope, and last step inside."""
 
     step: Count
     after: Count
@@ -61,7 +61,7 @@ class Distances(Record):
 
 
 class Equivalence(Record):
-    """Over the seeds, of the test accuracies."""
+    """Equivalence test of the test accuracies over the seeds."""
 
     equivalent: bool
     mean: Number
@@ -72,7 +72,7 @@ class Equivalence(Record):
 
 
 class Evidence(Record):
-    """Numbers that the reason needs; where a trial is missing, backend → its status."""
+    """Numbers that support the reason; if a trial is missing, backend → its status."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Scalar]
@@ -86,7 +86,7 @@ class Evidence(Record):
 
 
 class Outcome(Record):
-    """The end of training, on both sides."""
+    """Results at the end of training, on both sides."""
 
     final_loss: Pair
     test_accuracy: Pair
@@ -94,7 +94,7 @@ class Outcome(Record):
 
 
 class Backends(Record):
-    """Two backends in one arm and seed."""
+    """The key of a comparison of two backends in one arm and seed."""
 
     arm: Name
     seed: Count
@@ -103,7 +103,7 @@ class Backends(Record):
 
 
 class Ranks(Record):
-    """n ranks (``arm``) against one (``against``) on one backend."""
+    """The key of a comparison of n ranks (``arm``) with one (``against``) on one backend."""
 
     arm: Name
     seed: Count
@@ -112,7 +112,8 @@ class Ranks(Record):
 
 
 class Judged(Record):
-    """What the comparison of two trajectories comes to; no verdict where the rule is another."""
+    """Result of the comparison of two trajectories; no verdict where they follow different
+    rules."""
 
     verdict: Verdict | None
     reason: str
@@ -125,6 +126,8 @@ class Judged(Record):
 
 
 class ComparisonRecord(Judged, Backends):
+    """Comparison of two backends, always with a verdict."""
+
     verdict: Verdict
 
 
@@ -133,6 +136,8 @@ class SerialRecord(Judged, Ranks):
 
 
 class ParityRecord(Record):
+    """The content of ``parity.json``."""
+
     settings: Settings = Settings()
     comparisons: list[ComparisonRecord] = []
     serial: list[SerialRecord] = []

@@ -1,9 +1,9 @@
-"""Pairs of submissions that are alike: winnowing.
+"""Detection of similar submissions by winnowing.
 
-A file becomes its tokens, without comments and layout; fingerprints are hashes of K tokens in a
-row, of which the smallest of every W is kept. A passage of W + K − 1 equal tokens is never missed.
-What the skeleton has already counts for nothing, nor does what so many students have that it must
-come from the task.
+A file is reduced to its tokens, without comments and layout. Fingerprints are hashes of K
+consecutive tokens, of which the smallest in every window of W is kept, so that a passage of W + K −
+1 equal tokens is never missed. Fingerprints of the skeleton do not count, nor do those that are so
+common that they must come from the task.
 
 Source: Schleimer, Wilkerson & Aiken 2003, "Winnowing: Local Algorithms for Document
 Fingerprinting", SIGMOD.
@@ -21,28 +21,27 @@ from dataclasses import dataclass
 from itertools import combinations
 
 K, W = 10, 8
-#: Students who have a passage, at least and as a share of the class, until it is everybody's.
+#: Smallest number of students, and share of the class, that makes a passage common to all.
 MANY, PART = 5, 0.25
-#: Fingerprints that two files have in common, at least: four lines can only be written in one way.
+#: Smallest number of fingerprints that two similar files share: four lines may have only one form.
 FEWEST = 12
-#: The share and number of fingerprints of two files that are one, whoever else has them, too.
+#: Share and number of common fingerprints that make one file a copy, however common they are.
 SAME, LONG = 0.95, 40
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENCODING, tokenize.ENDMARKER}  # fmt: skip
-#: Hash → lines of the file in which its tokens stand.
+#: Hash → lines of the file on which its tokens are.
 Prints = dict[int, set[int]]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two students' files.
+    """Similarity of two students' files.
 
     Attributes:
-        share: of the fingerprints that the smaller of the two has, those that both have; whatever
-            the names are.
-        names: the same with the names that the students chose.
-        common: how many fingerprints both have.
-        lines: of each, the lines that are in a common passage.
+        share: fraction of the smaller file's fingerprints that both have, ignoring names.
+        names: this fraction with the names that the students chose.
+        common: number of common fingerprints.
+        lines: for each file, the lines in a common passage.
     """
 
     a: str
@@ -55,7 +54,7 @@ class Pair:
 
 
 def tokens(source: str, names: bool) -> Iterator[tuple[str, int]]:
-    """Texts of the tokens with their lines; without ``names`` every name is alike."""
+    """Yield the texts of the tokens with their lines; without ``names`` all names are equal."""
     docstring = True
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -74,7 +73,7 @@ def tokens(source: str, names: bool) -> Iterator[tuple[str, int]]:
 
 
 def fingerprints(source: str, names: bool) -> Prints:
-    """The winnowed hashes of a file."""
+    """Return the winnowed hashes of a file with their lines."""
     stream = list(tokens(source, names))
     hashes = []
     for at in range(len(stream) - K + 1):
@@ -92,11 +91,11 @@ def fingerprints(source: str, names: bool) -> Prints:
 
 
 def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) -> list[Pair]:
-    """Every two students' files of one name, the most alike first.
+    """Compare every two students' files of one name; return the pairs, the most similar first.
 
     Args:
         files: student → file → source.
-        skeletons: file → what everybody was given.
+        skeletons: file → skeleton that all students received.
     """
     found = []
     for name, given in skeletons.items():
@@ -128,25 +127,28 @@ def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) 
 
 
 def own(prints: Prints, given: Prints) -> Prints:
+    """Remove the fingerprints of the skeleton."""
     return {h: lines for h, lines in prints.items() if h not in given}
 
 
 def same(a: Prints, b: Prints) -> bool:
+    """Return whether two files are so similar that one is a copy."""
     return len(a.keys() & b.keys()) >= max(LONG, SAME * max(len(a), len(b)))
 
 
 def share(a: Prints, b: Prints) -> float:
+    """Return the fraction of the smaller file's fingerprints that both have."""
     smaller = min(len(a), len(b))
     return len(a.keys() & b.keys()) / smaller if smaller else 0.0
 
 
 def remarkable(found: Sequence[Pair], pairs: int, most: int = 20, least: float = 0.5) -> list[Pair]:
-    """The pairs to look at: at least half alike, and more than the class is; a copy always. Other
-    names change nothing: whoever copies changes them first.
+    """Return the pairs to inspect: at least half similar and more similar than the class, and every
+    copy. Renaming changes nothing, because it is the first thing to do for anyone who copies.
 
     Args:
-        found: the pairs that have something in common.
-        pairs: how many there are.
+        found: pairs that have something in common.
+        pairs: number of all pairs.
     """
     long = [pair for pair in found if pair.common >= FEWEST]
     shares = sorted((pair.share for pair in long), reverse=True)

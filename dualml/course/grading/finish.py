@@ -1,4 +1,4 @@
-"""What is written once everybody is graded."""
+"""Output that is written when all submissions are graded."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def finish(
     """Write the class's table and overview, each student's page and files.
 
     Returns:
-        the paths of the first two, where they were written; and what could not be, with the
-        reason. The next call writes all of them again.
+        the paths of the first two, if they were written; and the names that could not be written,
+        with the reason. The next call writes all of them again.
     """
     out, failures = request.out, dict[str, str]()
 
     def attempt(name: str, write: Callable[[], None]) -> None:
+        """Write one output, and record the reason if it fails."""
         try:
             write()
         except Exception as error:  # the others' pages do not depend on it
@@ -44,7 +45,7 @@ def finish(
 
 
 def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
-    """Write one student's page, and what autograders read."""
+    """Write one student's page and the files for autograders."""
     folder.mkdir(parents=True, exist_ok=True)
     write_student(result, folder / "index.html", words)
     write_autograders(result, folder, words)
@@ -53,7 +54,7 @@ def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
 def write_class(
     request: Request, results: Mapping[str, Mapping[str, Any]], path: Path, words: Words
 ) -> None:
-    """Write the overview of the class, with the pairs that are alike."""
+    """Write the overview of the class, with the similar pairs."""
     sources = {student: result["sources"] for student, result in results.items()}
     given = {f.name: skeleton_of(f, request.lab.name, "en") for f in request.files}
     handed = [sum(name in files for files in sources.values()) for name in given]

@@ -1,4 +1,4 @@
-"""Grades submissions: each by itself, several at a time, and not twice."""
+"""Grading of submissions: each on its own, several at a time, and none twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualml.seeds import seed_for
 from dualml.words import Words
 
 RESULT = "result.json"
-#: Characters of a student's file: escapes make it longer.
+#: Largest number of characters of a student's file, including escapes.
 LONGEST_SOURCE = 10 * MOST
 
 
@@ -33,11 +33,10 @@ def grade(
     jobs: int,
     done: Callable[[str, bool], None] = lambda student, again: None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the result of every student. Whatever is wrong with one submission changes no other
-    one's result.
+    """Return the result of every student. No error in one submission affects another one's result.
 
     Args:
-        done: called with each student that is finished, and whether the result was there already.
+        done: function called with each finished student, and whether the result already existed.
     """
     results: dict[str, dict[str, Any]] = {}
     assert request.mark  # made once, not in every thread
@@ -56,11 +55,12 @@ def grade(
 
 
 def folder_of(request: Request, submission: Submission) -> Path:
+    """Return the folder of a submission's results."""
     return request.out / "students" / submission.results
 
 
 def key_of(request: Request, submission: Submission) -> str:
-    """Return what a result is kept under, or an empty text: it is not kept."""
+    """Return the key under which a result is kept; empty if it is not kept."""
     try:
         digest = submission.digest()
     except OSError:
@@ -69,7 +69,7 @@ def key_of(request: Request, submission: Submission) -> str:
 
 
 def finished(request: Request, submission: Submission, key: str) -> dict[str, Any] | None:
-    """Return the result that is there already for the same submission and the same request."""
+    """Load the existing result of the same submission and request; None if there is none."""
     path = folder_of(request, submission) / RESULT
     try:
         result = read_json(path) if key and path.is_file() else None
@@ -79,7 +79,7 @@ def finished(request: Request, submission: Submission, key: str) -> dict[str, An
 
 
 def result_of(request: Request, submission: Submission) -> tuple[dict[str, Any], bool]:
-    """Return the result of one submission, and whether it was there already."""
+    """Return the result of one submission, and whether it already existed."""
     words = Words(request.lang)
     try:
         key = key_of(request, submission)
@@ -111,8 +111,8 @@ def judged(request: Request, submission: Submission, words: Words) -> dict[str, 
 def stored(
     request: Request, submission: Submission, result: dict[str, Any], words: Words
 ) -> dict[str, Any]:
-    """Write a result, and return it as it reads. One that cannot be written is none: the next call
-    grades again."""
+    """Write a result, and return it as it will be read. If it cannot be written, return an ungraded
+    result, so that the next call grades again."""
     sources = presentable(result["sources"], LONGEST_SOURCE)
     result = presentable(result | {"sources": {}}) | {"sources": sources}
     folder = folder_of(request, submission)
@@ -127,7 +127,7 @@ def stored(
 
 
 def one_file(request: Request, file: File, handed: Handed, home: Path) -> Checked:
-    """What is said of one of the files that were handed in, or were not."""
+    """Check one of the requested files, whether it was handed in or not."""
     path = handed.paths.get(file.name, home / ".absent" / file.name)
     seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
     checked = check(file, path, seed, over=request.stop.is_set, isolation=request.isolation)

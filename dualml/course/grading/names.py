@@ -1,4 +1,4 @@
-"""Names of students, as they are shown and as folders of results are called."""
+"""Displayed names of students, and names of their result folders."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dualml.course.encoding import decode_names
 from dualml.errors import plain
 
-#: Bytes of a folder's name, and of what is left of one that is no plain name.
+#: Largest number of bytes of a folder's name, and of the part kept of a name that is not plain.
 LONGEST, CUT = 150, 80
-#: Characters that some file system has no name with.
+#: Characters that some file system forbids in names.
 RESERVED = re.compile(r'[/\\:*?"<>|]')
-#: How names of `with_hash` end; and names of devices on Windows.
+#: Ending of the names from `with_hash`, and names of devices on Windows.
 HASHED = re.compile(r" [0-9a-f]{12}$")
 DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def readable_names(raw: Sequence[bytes]) -> list[str]:
-    """Return the names that are shown for these of files: all different, without control
-    characters. ``unzip`` leaves names as Chinese Windows wrote them, in GBK or Big5."""
+    """Return the displayed names for these file names: all different, without control characters.
+    ``unzip`` leaves names as Chinese Windows wrote them, in GBK or Big5."""
     shown = [plain(name) for name in decode_names(raw)]
     times = Counter(shown)
     taken = {name for name in shown if times[name] == 1}
@@ -38,8 +38,8 @@ def readable_names(raw: Sequence[bytes]) -> list[str]:
 
 
 def folder_names(students: Sequence[str]) -> list[str]:
-    """Return a folder's name for each student. No two are equal on any file system: of names that
-    differ in case or composition only, each has a hash."""
+    """Return a folder name for each student. No two are equal on any file system: names that differ
+    only in case or composition get a hash."""
     same = Counter(alike(student) for student in students)
     return [
         student if same[alike(student)] == 1 and is_plain(student) else with_hash(student)
@@ -48,12 +48,12 @@ def folder_names(students: Sequence[str]) -> list[str]:
 
 
 def alike(name: str) -> str:
-    """Return what a file system may take for the same name."""
+    """Return a key that is equal for names which a file system may confuse."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name can be a folder's on every file system and in every command."""
+    """Return whether a name can be a folder's on every file system and in every command."""
     return (
         0 < len(name.encode()) <= LONGEST
         and name.isprintable()
@@ -66,11 +66,12 @@ def is_plain(name: str) -> bool:
 
 
 def with_hash(name: str) -> str:
-    """Return what is left of a name, with a hash of all of it."""
+    """Return the usable part of a name, with a hash of the full name."""
     kept = "".join(letter if letter.isalnum() else "_" for letter in name)
     cut = kept.encode(errors="ignore")[:CUT].decode(errors="ignore")
     return f"{cut} {digest(name.encode(errors='surrogatepass'))[:12]}"
 
 
 def digest(text: bytes) -> str:
+    """Return the SHA-256 of a name as hexadecimal text."""
     return hashlib.sha256(text).hexdigest()

@@ -1,4 +1,4 @@
-"""Pages: one for each student, one of the class."""
+"""HTML pages of grading: one for each student, one for the class."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TONES: Mapping[str, Tone] = {"met": "good", "not met": "bad", "unwritten": "near
 
 
 def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
-    """The page that a student gets."""
+    """Write the page for a student."""
     blocks: list[Block] = []
     if result["points"] is not None:
         points = words("grade.points", points=result["points"], most=result["most"])
@@ -66,11 +66,13 @@ def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
 
 
 def page_of(result: Mapping[str, Any], blocks: Sequence[Block], words: Words) -> Page:
+    """Make a student's page of these blocks."""
     title = words("grade.student", student=result["student"], lab=result["lab"])
     return Page(words.lang, title, "", blocks)
 
 
 def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
+    """Yield the blocks about one file."""
     notes = [Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
              for p in file["problems"]]  # fmt: skip
     yield from (Notice(problem_text(note, words)) for note in notes)
@@ -96,7 +98,7 @@ def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
 
 
 def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterator[Block]:
-    """Numbers, and what is said of the mistakes; each is explained once on a page."""
+    """Yield the numbers and the explanations of the mistakes, each explained once per page."""
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:
@@ -118,7 +120,8 @@ def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterato
 def write_overview(
     results: Results, alike: Sequence[Pair], path: Path, lab: str, words: Words
 ) -> None:
-    """The class: points, what was met, which mistake how often, who is alike."""
+    """Write the overview of the class: points, met requirements, frequent mistakes, similar
+    submissions."""
     bare = any(result.get("isolation") == "none" for result in results.values())
     blocks: list[Block] = [
         *([Notice(words("grade.unisolated"))] if bare else []),
@@ -132,6 +135,7 @@ def write_overview(
 
 
 def points(results: Results, words: Words) -> Iterator[Block]:
+    """Yield a histogram and a table of the points."""
     graded = [r for r in results.values() if r["points"] is not None]
     shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in graded]
     tenths = Counter(min(9, int(share * 10)) for share in shares)
@@ -155,6 +159,7 @@ def points(results: Results, words: Words) -> Iterator[Block]:
 
 
 def met(results: Results, words: Words) -> Table:
+    """Make a table of how many students met each requirement."""
     counts: Counter[tuple[str, str]] = Counter()
     titles: dict[tuple[str, str], tuple[str, str]] = {}
     for result in results.values():
@@ -172,7 +177,7 @@ def met(results: Results, words: Words) -> Table:
 
 
 def mistakes(results: Results, words: Words) -> Table:
-    """Which mistake how many students made, the most frequent first."""
+    """Make a table of the mistakes by number of students, the most frequent first."""
     who: dict[str, set[str]] = {}
     for student, result in results.items():
         for _, entry in entries(dict(result)):
@@ -189,7 +194,7 @@ def mistakes(results: Results, words: Words) -> Table:
 
 
 def pairs(results: Results, alike: Sequence[Pair], words: Words) -> Iterator[Block]:
-    """Pairs side by side, with the caveat first."""
+    """Yield similar pairs side by side, with a caveat first."""
     yield Notice(words("grade.alike.caveat"))
     if not alike:
         yield Prose(words("grade.alike.none"))
@@ -204,6 +209,6 @@ def pairs(results: Results, alike: Sequence[Pair], words: Words) -> Iterator[Blo
 
 
 def marked(source: str, lines: frozenset[int]) -> str:
-    """The source, with a bar beside what both have."""
+    """Return the source with a bar beside the common lines."""
     numbered = enumerate(source.replace("\f", " ").split("\n"), 1)
     return "\n".join(("┃ " if n in lines else "  ") + line for n, line in numbered)

@@ -1,4 +1,4 @@
-"""Results of submissions, as `result.json` has them: judged, refused, or not graded at all."""
+"""Results of submissions as in `result.json`: judged, refused, or not graded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dualml.course.shown import described
 from dualml.course.source import Problem, legible
 from dualml.words import Words
 
-#: How deep the pages explain: everything.
+#: Depth of the hints on the pages: everything.
 HINTS = 3
 
 
 def blank(request: Request, submission: Submission) -> dict[str, Any]:
-    """Return a result before anything is known."""
+    """Make an empty result."""
     return {
         "format": FORMAT,
         "student": submission.student,
@@ -37,7 +37,7 @@ def blank(request: Request, submission: Submission) -> dict[str, Any]:
 
 
 def unjudged(request: Request, submission: Submission, why: str, words: Words) -> dict[str, Any]:
-    """Return the result of a submission of which nothing can be run: no points, for a reason."""
+    """Make the result of a refused submission, with no points and the reason."""
     checked = [
         Checked(file, Path(file.name), [Problem("absent", file.name)],
                 [Judgement(requirement, "not judged") for requirement in file.requirements], 0)
@@ -49,7 +49,7 @@ def unjudged(request: Request, submission: Submission, why: str, words: Words) -
 def with_files(
     request: Request, submission: Submission, checked: Sequence[Checked], words: Words
 ) -> dict[str, Any]:
-    """Return a result with what is said of each file, and its points."""
+    """Add the checks of the files and their points to a result."""
     points, most = total(request.rubric, checked)
     return blank(request, submission) | {
         "points": points,
@@ -60,7 +60,7 @@ def with_files(
 
 
 def source_of(checked: Checked) -> str:
-    """Return what a student has written; of a file that is too long nothing."""
+    """Return the student's source; empty for a file that is too long."""
     ended = {problem.kind for problem in checked.problems} & {"absent", "twice", "long"}
     return "" if ended or not checked.path.is_file() else legible(checked.path)
 
@@ -68,8 +68,8 @@ def source_of(checked: Checked) -> str:
 def failed(
     request: Request, submission: Submission, error: Exception, words: Words
 ) -> dict[str, Any]:
-    """Return the result of a submission at which something failed: the machine, which is no grade,
-    or dualml itself. The next call tries again."""
+    """Make the result of a submission that failed by a fault of the machine, which gives no grade,
+    or of dualml itself. The next call tries again."""
     if kind_of_fault(error):
         return not_graded(request, submission, reason_of(error, words))
     why = words("grade.refusal.failed", what=f"{type(error).__name__}: {error}")
@@ -77,14 +77,14 @@ def failed(
 
 
 def reason_of(error: Exception, words: Words) -> str:
-    """Return what the machine has run out of, or what else is wrong with it."""
+    """Return which resource the machine lacks, or what else is wrong with it."""
     kind = kind_of_fault(error)
     said = words.either(f"grade.machine.{kind}", "")
     return said or (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
 def not_graded(request: Request, submission: Submission, why: str) -> dict[str, Any]:
-    """Return the result of a submission that the machine could not judge."""
+    """Make the result of a submission that the machine could not judge."""
     worths = (
         request.rubric.worth(file, Judgement(requirement, "not judged"))
         for file in request.files
@@ -95,7 +95,7 @@ def not_graded(request: Request, submission: Submission, why: str) -> dict[str, 
 
 
 def with_points(checked: Checked, rubric: Rubric, words: Words) -> dict[str, Any]:
-    """A file as `described`, with what it is worth."""
+    """Return a file's check as `result_as_json`, with its points."""
     shown = described(checked, HINTS, words)
     earned = rubric.earned(checked.file, checked.judgements)
     for entry, judgement, (points, why) in zip(
@@ -108,7 +108,7 @@ def with_points(checked: Checked, rubric: Rubric, words: Words) -> dict[str, Any
 
 
 def entries(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(file, requirement) of a result."""
+    """Yield (file, requirement entry) of a result."""
     for file in result["files"]:
         for entry in file["requirements"]:
             yield file["file"], entry

@@ -1,13 +1,13 @@
-"""What a requirement is worth: a TOML file of the teaching assistant's.
+"""Rubrics: the points of each requirement, as a TOML file of the teaching assistant.
 
 lab = "lab1"
-once = true               # a mistake costs points where it shows first in a class (see `works`)
-[points]                  # of a requirement; of a class, function or file for each of its own
+once = true               # a mistake costs points only where it first shows (see `is_explained`)
+[points]                  # points of a requirement, or of each one of a class, function or file
 "GD" = 1
 "sgd.nesterov" = 3
-[partial]                 # the share of the points that is left with this mistake alone
+[partial]                 # fraction of the points that remains with this mistake alone
 "nesterov_ignored" = 0.5
-[penalty]                 # points taken for what a file has (see `dualml.course.source`)
+[penalty]                 # points that a problem of a file costs (see `dualml.course.source`)
 "ready_made" = 5
 """
 
@@ -26,9 +26,10 @@ from dualml.errors import UserError, nearest
 from dualml.files import read_toml
 from dualml.strict import Strict, explain
 
-#: What a file may have that costs points.
+#: Kinds of problems of a file that may cost points.
 PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
-#: Mistakes of what does nothing, or gives nothing of which more could be judged: no slips.
+#: Mistakes of code that does nothing, or returns nothing that could be judged further: they are no
+#: slips.
 NOTHING = frozenset({
     "nothing", "stage_both_frozen", "changes_gathered", "draw_no_integers",
     "order_stages", "order_incomplete", "order_twice", "order_impossible",
@@ -36,7 +37,7 @@ NOTHING = frozenset({
 
 
 class Rubric(Strict):
-    """See this module."""
+    """Content of a rubric file; see the module."""
 
     lab: str | None = None
     once: bool = False
@@ -45,14 +46,15 @@ class Rubric(Strict):
     penalty: dict[str, float] = Field(default_factory=dict)
 
     def worth(self, file: File, judgement: Judgement) -> float:
-        """The points of a requirement: what is said of it, else of what it belongs to."""
+        """Return the points of a requirement: its own, else those of its class or file, else the
+        default."""
         requirement = judgement.requirement
         names = (f"{file.task}:{requirement.name}", requirement.name, requirement.target, file.task)
         return next((self.points[n] for n in names if n in self.points), requirement.points)
 
     def earned(self, file: File, judgements: Sequence[Judgement]) -> list[tuple[float, str]]:
-        """Return the points of each requirement, and why there are some for what is not met:
-        ``once`` or ``partial``."""
+        """Return the points earned for each requirement, and why an unmet one earns some: ``once``
+        or ``partial``."""
         charged: dict[str, set[str]] = {}
         begun: dict[str, bool] = {}
         points = []
@@ -73,20 +75,21 @@ class Rubric(Strict):
         return points
 
     def left(self, judgement: Judgement) -> float:
-        """The share of the points that is left; of several mistakes each takes its part."""
+        """Return the fraction of the points that remains with these mistakes; the fractions
+        multiply."""
         shares = [self.partial.get(mistake, 0.0) for mistake in judgement.mistakes]
         return max(0.0, 1.0 - sum(1 - share for share in shares)) if shares else 0.0
 
     def taken(self, checked: Checked) -> float:
-        """Points that the problems of a file cost, each kind once."""
+        """Return the points that a file's problems cost, each kind once."""
         kinds = {problem.kind for problem in checked.problems}
         return sum(self.penalty.get(kind, 0.0) for kind in kinds)
 
 
 def works(judgement: Judgement) -> bool:
-    """Return whether the code does what it should, or what it does is explained by a slip. What is
-    not written, ends in an error, does nothing or anything has no mistake that could explain the
-    rest."""
+    """Return whether the code is right, or its behaviour is explained by a slip. Code that is
+    missing, raises an error, or does nothing or anything at random has no mistake that could
+    explain the rest."""
     if judgement.status == "met":
         return True
     judged = judgement.status == "not met" and judgement.trouble is None
@@ -94,10 +97,10 @@ def works(judgement: Judgement) -> bool:
 
 
 def read(path: Path | None, lab: Lab) -> Rubric:
-    """The rubric in a file; without one every requirement is worth what it is by itself.
+    """Read a rubric; without a file every requirement has its default points.
 
     Raises:
-        UserError: an unknown key, requirement or mistake; a number that cannot be.
+        UserError: a key, requirement or mistake is unknown, or a number is out of range.
     """
     if path is None:
         return Rubric()
@@ -120,9 +123,10 @@ def read(path: Path | None, lab: Lab) -> Rubric:
 
 
 def numbers(table: dict[str, object]) -> dict[str, object]:
-    """TOML writes 1 for 1.0."""
+    """Convert integers to floats, because TOML allows 1 for 1.0."""
 
     def number(value: object) -> object:
+        """Return an integer as a float, and other values unchanged."""
         return float(value) if type(value) is int else value
 
     return {
@@ -132,6 +136,7 @@ def numbers(table: dict[str, object]) -> dict[str, object]:
 
 
 def requirements(lab: Lab) -> Iterator[str]:
+    """Yield all names that ``points`` may have."""
     for file in lab.files:
         yield file.task
         for requirement in file.requirements:
@@ -139,7 +144,8 @@ def requirements(lab: Lab) -> Iterator[str]:
 
 
 def mistakes(lab: Lab) -> Iterator[str]:
-    """Everything that can be named: by numbers, by errors, or as the catalogue's plants show."""
+    """Yield all mistakes that can be reported: by numbers, by errors, or by the catalogue's
+    plants."""
     yield from (plant.name for plant in plants(lab.name) if not plant.right)
     for file in lab.files:
         for requirement in file.requirements:
@@ -148,7 +154,7 @@ def mistakes(lab: Lab) -> Iterator[str]:
 
 
 def total(rubric: Rubric, checked: Sequence[Checked]) -> tuple[float, float]:
-    """Points earned and points there are."""
+    """Return the points earned and the points possible."""
     earned = sum(points for c in checked for points, _ in rubric.earned(c.file, c.judgements))
     most = sum(rubric.worth(c.file, j) for c in checked for j in c.judgements)
     return max(0.0, earned - sum(rubric.taken(c) for c in checked)), most

@@ -1,4 +1,4 @@
-"""The secret from which everything that is drawn for a class follows: read without showing it."""
+"""The secret seed of a class, read without exposing it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from dualml.errors import UserError
 from dualml.files import read_bytes
 
 VARIABLE, OPTION = "DUALML_SECRET", "--secret"
-#: Bytes of a file that holds one.
+#: Largest number of bytes of a secret file.
 MOST = 1 << 16
-#: Numbers of ``/proc/self/stat``, from 0: where arguments and variables begin and end in memory.
+#: Fields of ``/proc/self/stat``, from 0, with the addresses at which arguments and variables begin
+#: and end.
 PLACES = (47, 48, 49, 50)
 
 
@@ -24,17 +25,17 @@ def read_secret(
     ask: Callable[[], str],
     warn: Callable[[str, str], None] = lambda kind, what: None,
 ) -> str:
-    """Return the secret of an option, a file, a variable or a prompt, the first that there is.
+    """Return the secret of an option, a file, a variable or a prompt, the first one that exists.
 
-    The variable leaves this process' environment, which other processes inherit.
+    The variable is removed from this process' environment, which other processes inherit.
 
     Args:
-        ask: prompts for it, where there is a terminal.
-        warn: told of a secret that others can see: ``seen`` in the list of processes, or ``open``
-            in a file, with its path.
+        ask: function that prompts for it on a terminal.
+        warn: function called for a secret that others can see: ``seen`` in the list of processes,
+            or ``open`` in a file, with its path.
 
     Raises:
-        UserError: none is given, both options are, it is empty or no text.
+        UserError: no secret is given, both options are, or the secret is empty or no text.
     """
     variable = os.environ.pop(VARIABLE, None)
     if option is not None and file is not None:
@@ -62,7 +63,7 @@ def read_secret(
 
 
 def secret_in(path: Path, warn: Callable[[str, str], None]) -> str:
-    """Return the text of a file without the line break at its end."""
+    """Read a file's text without the line break at its end; warn if others can read the file."""
     try:
         secret = read_bytes(path, MOST).decode()
         mode = path.stat().st_mode
@@ -76,9 +77,9 @@ def secret_in(path: Path, warn: Callable[[str, str], None]) -> str:
 
 
 def hide_secret() -> None:
-    """Overwrite the secret where the system shows other processes the arguments and variables that
-    this one began with, which later changes do not reach. On systems without ``/proc``, and where
-    it is not allowed, nothing happens."""
+    """Overwrite the secret in the arguments and variables that the system shows to other processes,
+    which later changes of the environment do not reach. Do nothing without ``/proc``, or where it
+    is not allowed."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         stat = Path("/proc/self/stat").read_bytes()
         numbers = stat[stat.rindex(b")") + 2 :].split()
@@ -95,7 +96,8 @@ def hide_secret() -> None:
 
 
 def hidden_text(before: bytes, text: bytes) -> bytes:
-    """Return what replaces the end of an argument or a variable; ``before`` stands before it."""
+    """Return the replacement for the end of an argument or a variable; ``before`` is the preceding
+    one."""
     if before == OPTION.encode():
         return b"*" * len(text)
     for name in (f"{OPTION}=", f"{VARIABLE}="):

@@ -1,4 +1,4 @@
-"""What students hand in: a folder or a zip for each, found, unpacked and looked through."""
+"""Submissions of students, a folder or a zip each: found, unpacked and searched."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dualml.errors import UserError, plain
 
 @dataclass(frozen=True)
 class Submission:
-    """What one student handed in.
+    """Submission of one student.
 
     Attributes:
-        student: name of the folder or zip, as it is shown.
-        path: it.
-        folder: name of the folder of results; of those of a class no two are the same.
+        student: displayed name of the folder or zip.
+        path: path of the folder or zip.
+        folder: name of the folder of results, unique in the class.
     """
 
     student: str
@@ -36,13 +36,14 @@ class Submission:
 
     @property
     def results(self) -> str:
+        """Name of the folder of results."""
         return self.folder or folder_names([self.student])[0]
 
     def digest(self) -> str:
-        """Return a text that changes when something in it does.
+        """Return a digest that changes whenever something in the submission does.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the submission cannot be read.
         """
         total = hashlib.sha256(os.fsencode(self.path.name))
         try:
@@ -59,13 +60,13 @@ class Submission:
 
 
 def submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission], list[str]]:
-    """Return every folder and zip in a folder, by name; and the names of what is neither.
+    """Return every folder and zip in a folder, by name, and the names of all other files.
 
     Args:
-        out: where results go, which is no submission.
+        out: folder of results, which is no submission.
 
     Raises:
-        UserError: there is no such folder, nothing in it, or two of one student.
+        UserError: there is no such folder, nothing in it, or two submissions of one student.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; name one with a folder or zip for each student")
@@ -97,11 +98,11 @@ def submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission]
 
 @dataclass(frozen=True)
 class Handed:
-    """What was found of the exercises' files.
+    """The exercises' files found in a submission.
 
     Attributes:
-        paths: name → where it is.
-        twice: name → where it is, of those of which nothing says which one counts.
+        paths: name → path of the file.
+        twice: name → paths, for ambiguous files of which none takes precedence.
     """
 
     paths: Mapping[str, Path]
@@ -109,10 +110,11 @@ class Handed:
 
 
 def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Handed:
-    """Put the programs that were handed in under ``target``, and find the files of these names.
+    """Unpack the programs of a submission into ``target``, and find the files with these names.
 
     Raises:
-        Refused: a zip that is none, leads out of its folder or is too large; no such files.
+        SubmissionRefused: a zip is invalid, leads out of its folder or is too large, or has no such
+            files.
         OSError: the machine is at fault (`kind_of_fault`).
     """
     try:
@@ -137,7 +139,7 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Hande
 
 
 def locate(target: Path, wanted: Sequence[str]) -> Handed:
-    """Return of each name the file that lies least deep; of several the one in a workspace."""
+    """Find for each name the least nested file; of several, the one in a workspace."""
     paths: dict[str, Path] = {}
     twice: dict[str, str] = {}
     for name in wanted:

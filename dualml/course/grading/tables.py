@@ -1,4 +1,4 @@
-"""Results for other programs: a table of the class, and what autograders read."""
+"""Results for other programs: a table of the class, and files for autograders."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from dualml.files import write_json, write_text
 from dualml.words import Words
 
 Results = Mapping[str, Mapping[str, Any]]
-#: A cell that begins with one of these is taken for a formula by spreadsheets.
+#: Characters at the beginning of a cell that spreadsheets take for a formula.
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-#: Characters of a cell, which spreadsheets take 32,767 of.
+#: Largest number of characters of a cell; spreadsheets allow 32,767.
 CELL = 30_000
 
 
 def write_csv(results: Results, path: Path, words: Words) -> None:
-    """One row for each student; UTF-8 with a mark, so that spreadsheets read Chinese names."""
+    """Write one row per student, in UTF-8 with a byte-order mark, so that spreadsheets read Chinese
+    names."""
     names = list(dict.fromkeys(
         column(file, entry) for r in results.values() for file, entry in entries(dict(r))
     ))  # fmt: skip
@@ -41,19 +42,19 @@ def write_csv(results: Results, path: Path, words: Words) -> None:
 
 
 def column(file: str, entry: Mapping[str, Any]) -> str:
-    """As a rubric names it: ``optim_torch:adam.update``."""
+    """Return a requirement's name as in a rubric: ``optim_torch:adam.update``."""
     return f"{file.removesuffix('.py')}:{entry['name']}"
 
 
 def safe(value: Any) -> Any:
-    """Return what stands in a cell: no text of it is a formula, or longer than a cell may be."""
+    """Return a value for a cell: no text is a formula, or longer than a cell may be."""
     if not isinstance(value, str):
         return value
     return f"{chr(39) if value.lstrip().startswith(FORMULA) else ''}{value[:CELL]}"
 
 
 def explained(entry: Mapping[str, Any], words: Words) -> str:
-    """What a student reads of one requirement."""
+    """Return the explanation of one requirement for the student."""
     lines = [entry["call"] or ""]
     if entry["trouble"]:
         lines.append(trouble_of(entry, words))
@@ -66,27 +67,29 @@ def explained(entry: Mapping[str, Any], words: Words) -> str:
 
 
 def numbers_of(entry: Mapping[str, Any], words: Words) -> str:
+    """Return the description of the number that differs."""
     return numbers_text(Difference(**entry["difference"]), entry["ranks"], words)
 
 
 def trouble_of(entry: Mapping[str, Any], words: Words) -> str:
+    """Return the description of the error."""
     return trouble_text(Trouble(**entry["trouble"]), entry["target"], entry["ranks"], words)
 
 
 def spared(entry: Mapping[str, Any], words: Words) -> str:
-    """Why there are points for what is not met."""
+    """Return why an unmet requirement earns points."""
     return words(f"grade.{entry['spared']}") if entry["spared"] else ""
 
 
 def state_of(result: Mapping[str, Any], words: Words) -> str:
-    """Return why a submission was refused or not graded; of one that was judged nothing."""
+    """Return why a submission was refused or not graded; empty if it was judged."""
     if result.get("not_graded"):
         return words("grade.not_graded", why=result["not_graded"])
     return words("grade.refused", why=result["refused"]) if result["refused"] else ""
 
 
 def notes(result: Mapping[str, Any], words: Words) -> list[str]:
-    """What is texts of a submission as a whole, and of each of its files."""
+    """Return the notes about a submission and about each of its files."""
     texts = [said] if (said := state_of(result, words)) else []
     texts += [words("grade.unisolated")] if result.get("isolation") == "none" else []
     for file in result["files"]:
@@ -100,11 +103,12 @@ def notes(result: Mapping[str, Any], words: Words) -> list[str]:
 
 
 def name(file: str, entry: Mapping[str, Any]) -> str:
+    """Return the name of a requirement's test."""
     return f"{file} {entry['target']}: {entry['title']}"
 
 
 def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
-    """``results.json`` of a Gradescope autograder: points of each test, status, output."""
+    """Return ``results.json`` of a Gradescope autograder: points of each test, status, output."""
     tests = [
         {
             "name": name(file, entry),
@@ -117,7 +121,7 @@ def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
         for file, entry in entries(dict(result))
     ]
     return {
-        # Without a score Gradescope shows that the autograder failed, which is no grade.
+        # Without a score Gradescope reports a failed autograder instead of a grade.
         **({} if result["points"] is None else {"score": result["points"]}),
         "output": "\n".join(notes(result, words)),
         "visibility": "visible",
@@ -126,7 +130,8 @@ def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
 
 
 def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
-    """``results.json`` of PrairieLearn's external graders: a share from 0 to 1, and the tests."""
+    """Return ``results.json`` of PrairieLearn's external graders: a score from 0 to 1, and the
+    tests."""
     tests = [
         {
             "name": name(file, entry),
@@ -149,7 +154,7 @@ def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
 
 
 def write_autograders(result: Mapping[str, Any], folder: Path, words: Words) -> None:
-    """Write what autograders read beside a student's page."""
+    """Write the files for autograders beside a student's page."""
     for name, made in (("gradescope", gradescope), ("prairielearn", prairielearn)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         write_json(folder / name / "results.json", made(result, words))

@@ -1,4 +1,4 @@
-"""Reads folders and zips of students, within limits and believing nothing."""
+"""Reading of students' folders and zips, within limits and without trusting their content."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from dualml.course.workspace import NAME
 from dualml.errors import UserError, plain
 from dualml.files import open_to_read
 
-#: Of one submission: bytes and files, packed or not; and how deep the files lie.
+#: Limits of one submission: bytes and files, packed or not, and depth of folders.
 BYTES, FILES, DEEP = 50 << 20, 2000, 12
-#: Entries of a folder or a zip that are looked at, whatever they are.
+#: Largest number of entries of a folder or a zip, of any kind.
 ENTRIES = 10 * FILES
-#: Folders that are never part of what a student wrote.
+#: Folders that never belong to a student's work.
 IDLE = {"__pycache__", ".git", ".ipynb_checkpoints", "__MACOSX", "rank_0", "kernel_meta",
         ".venv", "venv", "node_modules", ".idea", ".vscode"}  # fmt: skip
-#: How members of a zip are packed; the decoders of others take any amount of memory.
+#: Allowed compression methods of a zip; the decoders of others may use any amount of memory.
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 
 
 class Refused(Exception):
-    """A submission that cannot be read: ``grade.refusal.KIND`` in the words, and what of it."""
+    """Error: a submission cannot be read; its message is ``grade.refusal.KIND`` with the detail
+    ``what``."""
 
     def __init__(self, kind: str, what: str) -> None:
         super().__init__(f"{kind}: {what}")
@@ -34,8 +35,7 @@ class Refused(Exception):
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file is one that judging needs: a program, or what says that this is a
-    workspace."""
+    """Return whether judging needs a file: a program, or the file that marks a workspace."""
     return name.endswith(".py") or name == NAME
 
 
@@ -43,8 +43,8 @@ def content_of(path: Path) -> bytes:
     """Read a regular file.
 
     Raises:
-        Refused: it is none, or too large.
-        OSError: it cannot be read.
+        SubmissionRefused: the path is no regular file, or too large.
+        OSError: the file cannot be read.
     """
     try:
         with open_to_read(path, links=False) as stream:
@@ -56,11 +56,11 @@ def content_of(path: Path) -> bytes:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the regular files below a folder and their sizes, in an order that stays the same. No
-    link is followed, and nothing but folders is opened.
+    """Yield the regular files below a folder and their sizes, in a stable order. No link is
+    followed, and only folders are opened.
 
     Raises:
-        Refused: they are too many, too large or too deep.
+        SubmissionRefused: the files are too many, too large or too deep.
     """
     left, seen, files, total = [Path()], 0, 0, 0
     while left:
@@ -95,8 +95,8 @@ def copy_programs(source: Path, target: Path) -> None:
 
 
 def extract(content: bytes, target: Path) -> None:
-    """Unpack the programs of a zip, believing nothing that it says of itself."""
-    # A member needs an entry in the directory, which begins with these bytes.
+    """Unpack the programs of a zip without trusting its metadata."""
+    # A member needs a directory entry, which begins with these bytes.
     if content.count(b"PK\x01\x02") > ENTRIES:
         raise Refused("files", f"{ENTRIES:,}")
     total = files = 0
@@ -132,8 +132,8 @@ def readable(member: zipfile.ZipInfo) -> str:
 
 
 def readable_of(members: Sequence[zipfile.ZipInfo]) -> list[str]:
-    """Return the names of files in one zip. Without the flag of UTF-8 Python reads them in code
-    page 437; Chinese Windows writes GBK or Big5."""
+    """Return the names of files in one zip. Python reads names without the UTF-8 flag in code page
+    437; Chinese Windows writes GBK or Big5."""
     flagged = [bool(member.flag_bits & 0x800) for member in members]
     raw = [m.filename.encode("cp437", "replace") for m, own in zip(members, flagged, strict=True)
            if not own]  # fmt: skip
@@ -142,6 +142,7 @@ def readable_of(members: Sequence[zipfile.ZipInfo]) -> list[str]:
 
 
 def bounded(total: int, number: int, parts: Sequence[str]) -> None:
+    """Raise `SubmissionRefused` if a submission exceeds the limits of bytes, files or depth."""
     if total > BYTES:
         raise Refused("bytes", f"{BYTES:,}")
     if number >= FILES:

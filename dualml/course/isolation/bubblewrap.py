@@ -1,9 +1,9 @@
-"""Walls by bubblewrap, for systems on which it alone may make namespaces.
+"""Isolation by bubblewrap, for systems on which only that program may make namespaces.
 
-Everything that works on a check is inside of them: a server that is started for it, and imports the
-framework first. Of dualml nothing is there but the files that this server has to import, which are
-no solutions. The files of the framework's own optimizers are needed for that, too, so that here a
-student's code can read them, and copy what stands there.
+All processes of a check run inside, including a server that is started for it and first imports the
+framework. Of dualml only the files that this server imports are visible, which are no solutions.
+The files of the framework's own optimizers are needed, too, so that a student's code can read and
+copy them here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dualml.course.isolation.root import HOME, QUOTA, Contents
 from dualml.launch.process import IMPORT_S
 from dualml.machine import python
 
-#: Prints what `contents` finds and the files of dualml that are imported, as JSON.
+#: Program that prints, as JSON, the result of `find_contents` and the imported files of dualml.
 DESCRIBE = """
 import importlib, json, os, sys
 from dualml.course.isolation import server
@@ -34,10 +34,10 @@ print(json.dumps([whole.shown, whole.links, hidden, sorted(filter(None, ours))])
 
 
 def command(modules: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the words of bubblewrap before those of the server.
+    """Return the bubblewrap command that precedes the server's command.
 
     Raises:
-        OSError: bubblewrap is not installed, or its contents cannot be found out.
+        OSError: bubblewrap is not installed, or the contents of the root cannot be determined.
     """
     program = shutil.which("bwrap")
     if program is None:

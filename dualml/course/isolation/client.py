@@ -1,5 +1,5 @@
-"""The judge's end of the walls: servers that are kept, and cells, in each of which one group of
-ranks does one job."""
+"""The judge's end of the isolation: reusable servers, and cells in which one group of ranks does
+one job."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ from dualml.launch.process import IMPORT_S
 from dualml.machine import python
 from dualml.messages import Header
 
-#: Variables that a server is started with, where they are set: how libraries are found and how many
-#: threads compute. Nothing else of the environment reaches students' code.
+#: Variables that a server inherits, if they are set: library paths and numbers of threads.
+#: Students' code sees no other variable of the environment.
 LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
           "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
-#: Seconds in which walls are up, and in which a message of the warden comes once it has begun.
+#: Time limits in seconds: for setting up the isolation, and for the rest of a warden's message once
+#: it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
 LOST = "the process that looks after the ranks is lost"
-#: How messages to a server keep their bounds; macOS has no SOCK_SEQPACKET.
+#: Socket type that keeps message boundaries; macOS has no SOCK_SEQPACKET.
 MESSAGES = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
-#: Bytes of a server's answer.
+#: Largest number of bytes of a server's answer.
 ANSWER = 4096
 
 
 class Server:
-    """A `dualml.course.isolation.server` and the channel to it."""
+    """Connection to a `dualml.course.isolation.server` process."""
 
     def __init__(self, backend: str, network: bool, kind: Kind = "namespaces") -> None:
         info = backends()[backend or "numpy"]
@@ -73,7 +74,7 @@ class Server:
             )  # fmt: skip
 
     def start(self, walls: bool, network: bool, descriptors: Sequence[int]) -> int:
-        """Have a warden forked; its process number.
+        """Have the server fork a warden, and return the warden's process number.
 
         Raises:
             OSError: the server has ended or does not answer.
@@ -87,6 +88,7 @@ class Server:
             return int(self.receive_answer(WALLS_S)["pid"])
 
     def receive_answer(self, seconds: float) -> dict[str, Any]:
+        """Receive the server's next answer within ``seconds``."""
         self.channel.settimeout(seconds)
         message = self.channel.recv(ANSWER)
         if not message:
@@ -95,7 +97,7 @@ class Server:
         return answer
 
     def last_words(self) -> str:
-        """Return the last line that this server has written about what went wrong."""
+        """Return the last line of the server's error output."""
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self.process.wait(1.0)
             self.errors.seek(0)
@@ -104,6 +106,7 @@ class Server:
         return ""
 
     def close(self) -> None:
+        """End the server."""
         self.channel.close()
         with contextlib.suppress(OSError):
             self.process.kill()
@@ -116,7 +119,7 @@ turn = threading.Lock()
 
 
 def server_for(backend: str, network: bool) -> Server:
-    """Return the server of a framework; one that is not there yet starts."""
+    """Return the server of a framework, started if necessary."""
     with turn:
         server = servers.get((backend, network))
         if server is None or server.process.poll() is not None:
@@ -125,23 +128,24 @@ def server_for(backend: str, network: bool) -> Server:
 
 
 def drive_of(backend: str) -> str:
-    """Return the module that makes the calls of a framework's exercises; of none: ours."""
+    """Return the module that runs the calls of a framework's exercises; without a framework
+    dualml's own."""
     return f"{backends()[backend].package}.course.drive" if backend else "dualml.course.drive"
 
 
 @atexit.register
 def close_servers() -> None:
-    """End all servers, and with them whatever was forked from them."""
+    """End all servers and the processes forked from them."""
     while servers:
         servers.popitem()[1].close()
 
 
 @functools.cache
 def find_isolation(backend: str) -> Isolation:
-    """Return what this machine can put around students' code: walls, or why there are none.
+    """Return the best isolation that this machine supports, or why there is none.
 
     Raises:
-        NotJudged: checks cannot be started at all.
+        MachineFault: checks cannot be started at all.
     """
     why = ""
     for asked in candidates():
@@ -155,11 +159,11 @@ def find_isolation(backend: str) -> Isolation:
 
 @dataclass
 class Cell:
-    """One group of ranks at work.
+    """A running group of isolated ranks.
 
     Attributes:
-        control: the connection to the warden; when it is closed, all of them end.
-        printed: files of what each rank prints.
+        control: connection to the warden; closing it ends all ranks.
+        printed: file descriptors of each rank's output.
     """
 
     control: socket.socket
@@ -169,7 +173,7 @@ class Cell:
         """Send the job with its files, or a call with its inputs.
 
         Raises:
-            NotJudged: nobody takes it.
+            MachineFault: the warden does not accept it.
         """
         self.control.settimeout(MESSAGE_S)
         try:
@@ -180,14 +184,14 @@ class Cell:
     def wait_for_result(
         self, seconds: float, over: Callable[[], bool]
     ) -> tuple[Header, dict[str, Any]] | None:
-        """Return what came of the job's beginning or of a call; None where nobody waits any more.
+        """Return the result of the job's start or of a call; None if the check was cancelled.
 
         Args:
-            seconds: that it may take.
-            over: whether nobody waits.
+            seconds: time limit.
+            is_cancelled: function that returns whether the check was cancelled.
 
         Raises:
-            NotJudged: the machine failed.
+            MachineFault: the machine failed.
         """
         deadline = time.monotonic() + seconds
         while not select.select([self.control], [], [], POLL_S)[0]:
@@ -204,7 +208,7 @@ class Cell:
         return header, arrays
 
     def tail(self, rank: int, size: int = 4000) -> str:
-        """Return the end of what a rank has printed."""
+        """Return the end of a rank's output."""
         with contextlib.suppress(OSError):
             length = os.fstat(self.printed[rank]).st_size
             start = max(0, length - size)
@@ -216,11 +220,11 @@ class Cell:
 def open_cell(
     backend: str, ranks: int, isolation: Isolation, network: bool = False
 ) -> Iterator[Cell]:
-    """A cell for so many ranks, whose processes have all ended when the block is left.
+    """Open a cell for ``ranks`` ranks, whose processes have all ended at the end of the block.
 
     Raises:
-        NotJudged: the machine cannot: no memory, no processes, a server that was ended.
-        OSError: the system does not allow the walls.
+        MachineFault: the machine cannot start it: no memory, no processes, or a killed server.
+        OSError: the system does not allow the isolation.
     """
     ours, theirs = socket.socketpair()
     printed: list[int] = []
@@ -257,7 +261,7 @@ def open_cell(
 
 
 def discard(server: Server | None) -> None:
-    """End a server that does not answer; another one that has taken its place stays."""
+    """End a server that does not answer, but no server that has replaced it."""
     if server is None:
         return
     with turn:
@@ -267,10 +271,10 @@ def discard(server: Server | None) -> None:
 
 
 def wait_for_end(control: socket.socket, pid: int) -> None:
-    """Wait until a warden has ended, and the ranks before it; one that does not is killed.
+    """Wait until a warden and its ranks have ended; kill a warden that does not end.
 
     Args:
-        pid: of the warden, whose number it is until it closes ``control``; 0: its server ends it.
+        pid: process number of the warden, valid until it closes ``control``; 0: the server ends it.
     """
     for _ in range(2):
         with contextlib.suppress(ConnectionError):
@@ -289,7 +293,7 @@ def wait_for_end(control: socket.socket, pid: int) -> None:
 
 
 def printed_file(rank: int) -> int:
-    """Return a file without a name."""
+    """Return the descriptor of an unnamed file for a rank's output."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(f"printed{rank}")
     with tempfile.TemporaryFile() as stream:

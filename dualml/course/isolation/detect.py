@@ -1,4 +1,4 @@
-"""What a machine allows of walls around students' code."""
+"""Kinds of isolation that a machine may support."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Literal
 from dualml.errors import UserError
 
 Kind = Literal["namespaces", "bubblewrap", "none"]
-#: Names the kind of walls, or ``auto``, the default: namespaces, else bubblewrap, else none.
+#: Variable with the kind of isolation, or ``auto``, the default: namespaces, else bubblewrap, else
+#: none.
 SWITCH = "DUALML_ISOLATION"
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What is around students' code.
+    """The isolation of students' code.
 
     Attributes:
-        kind: who puts the walls up: ``namespaces``, we ourselves, by system calls, which takes
-            milliseconds; ``bubblewrap``, that program, where the system lets nobody else, which
-            starts the framework anew for every check; ``none``.
-        why: why there are none.
+        kind: ``namespaces``: dualml makes namespaces by system calls, which takes milliseconds;
+            ``bubblewrap``: that program makes them, where the system allows nobody else to, and the
+            framework starts anew for every check; or ``none``.
+        why: why there is no isolation.
     """
 
     kind: Kind
@@ -30,6 +31,7 @@ class Isolation:
 
     @property
     def walls(self) -> bool:
+        """Whether there is any isolation."""
         return self.kind != "none"
 
 
@@ -37,7 +39,7 @@ WALLS = Isolation("namespaces")
 
 
 def candidates() -> list[Isolation]:
-    """Return what is to be tried, the best first, unless a variable names the kind.
+    """Return the kinds of isolation to try, the best first, or the one that a variable names.
 
     Raises:
         UserError: the variable has another value.

@@ -1,4 +1,4 @@
-"""What a process may use, as hard limits, which it cannot raise again."""
+"""Hard resource limits of a process, which it cannot raise again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import resource
 from pathlib import Path
 
-#: Bytes of memory beyond what the framework has taken, of one file, and of all that is printed.
+#: Limits in bytes: memory beyond what the framework uses, size of one file, and all output.
 MEMORY, FILE = 2 << 30, 32 << 20
-#: Threads, open files, bytes of locked memory, queued signals.
+#: Limits of threads, open files, bytes of locked memory, and queued signals.
 THREADS, FILES, LOCKED, SIGNALS = 128, 256, 1 << 20, 256
 
 
 def address_space() -> int:
-    """Bytes of address space that this process has taken; 0 where the system does not tell."""
+    """Return the bytes of address space that this process uses; 0 if the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     except (OSError, ValueError):
@@ -22,13 +22,13 @@ def address_space() -> int:
 
 
 def limit(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False) -> None:
-    """Bound what the system gives this process from now on.
+    """Limit the resources of this process from now on.
 
     Args:
-        seconds: of wall time that all of its work may take; its processor time follows from it.
-        taken: bytes of address space that it has already, see `address_space`.
-        walls: whether the user of this process runs nothing else, so that its processes, threads
-            and open files can be counted, too.
+        seconds: wall time of all of its work, from which the limit of processor time follows.
+        taken: bytes of address space that it already uses, see `address_space`.
+        walls: whether the user of this process runs nothing else, so that processes, threads and
+            open files can be limited, too.
     """
     spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     processor = int(spent + seconds * (os.cpu_count() or 1)) + 5
@@ -49,7 +49,7 @@ def limit(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False)
 
 
 def lower(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, but never above what holds already."""
+    """Set a limit, but never above the current one."""
     _, before = resource.getrlimit(kind)
     if before != resource.RLIM_INFINITY:
         soft, hard = min(soft, before), min(hard, before)

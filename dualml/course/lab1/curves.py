@@ -1,4 +1,5 @@
-"""A student's optimizers at work: softmax regression on handwritten digits, and the rule beside it.
+"""Training curves of a student's optimizers: softmax regression on handwritten digits, with the
+rule.
 
 The loss of a mini-batch is f(W, b) = −mean log softmax(xW + b)[y] (convex; Robbins & Monro's
 setting without a network's chaos), so that a right optimizer stays within rounding of the rule.
@@ -17,19 +18,19 @@ from dualml.data.sources import load
 from dualml.seeds import generator
 
 SAMPLES, BATCH, UPDATES, CLASSES = 2000, 50, 80, 10
-#: Step sizes at which each of them learns well here.
+#: Learning rates with which each optimizer learns well here.
 HYPER: dict[str, dict[str, Any]] = {
     "GD": {"lr": 0.05},
     "SGD": {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False},
     "Adam": {"lr": 0.003, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0,
              "decoupled": False, "bias_correction": True},
 }  # fmt: skip
-#: A right answer may be so many times as far from the rule as the rule in float32 is.
+#: Tolerance of a right answer, as a multiple of the float32 rule's own error.
 MARGIN, LEAST = 30, 1e-5
 
 
 def calls() -> tuple[list[Call], str]:
-    """One call for each optimizer, and the name of the dataset."""
+    """Make one call for each optimizer, and return the name of the dataset, too."""
     data = load("mnist", explicit=False)
     draw = generator(0, "exercise", "curves")
     chosen = draw.permutation(len(data.train_y))[:SAMPLES]
@@ -51,7 +52,7 @@ def calls() -> tuple[list[Call], str]:
 
 
 def losses(call: Call, number: type[np.floating[Any]] = np.float64) -> Array:
-    """The loss before each update, by the rule; (UPDATES,)."""
+    """Compute the loss before each update by the rule, shape (UPDATES,)."""
     arrays, rule = call.arrays[0], RULES[call.target]
     h = typed(call.options["hyper"], number)
     now = {name: arrays[name].astype(number) for name in ("weight", "bias")}
@@ -72,7 +73,7 @@ def losses(call: Call, number: type[np.floating[Any]] = np.float64) -> Array:
 
 
 def batches(call: Call) -> Array:
-    """Which samples each update sees: GD all of them."""
+    """Return the samples that each update takes; all of them for GD."""
     order = call.arrays[0]["order"]
     if call.options["whole"]:
         return np.tile(np.arange(len(call.arrays[0]["y"])), (len(order), 1))
@@ -80,10 +81,11 @@ def batches(call: Call) -> Array:
 
 
 def tolerance(call: Call, exact: Array) -> Array:
-    """How far a right answer may be from the rule, update by update."""
+    """Return the tolerance of a right answer for each update."""
     off = np.maximum.accumulate(np.abs(losses(call, np.float32) - exact))
     return MARGIN * off + LEAST
 
 
 def seen(arrays: Arrays) -> Array:
+    """Return the student's losses as float64."""
     return np.asarray(arrays["losses"], np.float64)

@@ -1,4 +1,4 @@
-"""What the optimizers of Lab 1 have to do: steps with drawn values."""
+"""Requirements on the optimizers of Lab 1: steps with random values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
 from dualml.course.lab1.rules import trajectory
 
-#: Two of one shape, for state that is shared by mistake; a name that MindSpore's own optimizers
-#: exempt from decay; one number (of shape (1,): of shape () MindSpore's step counter makes (1,)).
+#: Shapes of the parameters: two equal ones, for state that is shared by mistake; a name that
+#: MindSpore's own optimizers exempt from decay; one number (of shape (1,), because MindSpore's step
+#: counter turns shape () into (1,)).
 SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": (1,)}
 STEPS = 5
-#: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
-#: units in the last place of the largest number.
+#: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
+#: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
-#: Whatever is farther than this share of the largest number is another update, not rounding.
+#: Difference, as a fraction of the largest number, beyond which an update is wrong and not rounded.
 COARSE = 1e-2
 
 COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
@@ -46,20 +47,25 @@ Draw = np.random.Generator
 
 
 def lr(draw: Draw) -> float:
+    """Draw a learning rate."""
     return rounded(draw.uniform(0.02, 0.2))
 
 
 def rounded(value: float) -> float:
-    """A number that a person can calculate with."""
+    """Round a number so that a person can calculate with it."""
     return float(round(value, 3))
 
 
 def gd(draw: Draw) -> dict[str, Any]:
+    """Draw the hyperparameters of GD."""
     return {"lr": lr(draw)}
 
 
 def sgd(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
+    """Make a function that draws hyperparameters of SGD."""
+
     def hyper(draw: Draw) -> dict[str, Any]:
+        """Draw hyperparameters of SGD."""
         return {
             "lr": lr(draw),
             "momentum": rounded(draw.uniform(0.5, 0.9)) if momentum else 0.0,
@@ -71,7 +77,10 @@ def sgd(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> 
 
 
 def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
+    """Make a function that draws hyperparameters of Adam."""
+
     def hyper(draw: Draw) -> dict[str, Any]:
+        """Draw hyperparameters of Adam."""
         return {
             "lr": lr(draw),
             "betas": [rounded(draw.uniform(0.6, 0.8)), rounded(draw.uniform(0.85, 0.98))],
@@ -86,16 +95,16 @@ def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -
 
 @dataclass
 class Steps(Requirement):
-    """Some updates of four parameters.
+    """Requirement on some updates of four parameters.
 
     Attributes:
-        hyper: draws the hyperparameters.
-        rates: every update has a step size of its own.
-        groups: two parameters have a step size of their own.
-        missing: a parameter has no gradient in every other update.
-        zero: a parameter's gradient is 0 in every other update.
-        rewritten: gradients stay in one piece of memory that is written anew.
-        mode: of MindSpore: ``pynative`` or ``graph``.
+        hyper: function that draws the hyperparameters.
+        rates: whether every update has its own learning rate.
+        groups: whether two parameters have their own learning rate.
+        missing: whether a parameter has no gradient in every other update.
+        zero: whether a parameter's gradient is 0 in every other update.
+        rewritten: whether all gradients are written into the same memory.
+        mode: MindSpore's mode: ``pynative`` or ``graph``.
     """
 
     name: str
@@ -130,7 +139,7 @@ class Steps(Requirement):
         for name in ("twin", "beta") if self.zero else ():
             for step in range(2, STEPS + 1, 2):
                 arrays[f"g/{step}/{name}"] *= 0
-        # A gradient of exactly 0 would tell an epsilon that is left out from one that is tiny.
+        # A gradient of exactly 0 would distinguish a missing epsilon from a tiny one.
         drawn = {n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2))
                  for n, a in arrays.items()}  # fmt: skip
         rounded_arrays = {n: a.astype(np.float32) for n, a in drawn.items()}
@@ -149,7 +158,7 @@ class Steps(Requirement):
         return [dict.fromkeys(exact, np.asarray(most))]
 
     def rules_out(self, call: Call, answer: Answer, flags: Flags) -> bool:
-        """Whether the first update is already another one."""
+        """Return whether the first update already differs."""
         options = {**call.options, "steps": 1}
         for key, expected in trajectory(self.target, options, call.arrays[0], flags).items():
             found = answer.arrays[0].get(key)
@@ -175,17 +184,18 @@ class Steps(Requirement):
 
 
 def finite_most(a: Any) -> float:
-    """The largest size of a finite number."""
+    """Return the largest absolute value of the finite numbers."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
 def of(backend: str) -> list[Requirement]:
-    """The requirements of one framework's file, in the order in which they are worked on."""
+    """Return the requirements of one framework's file, in the order in which a student works on
+    them."""
     torch = backend == "torch"
     m, md = sgd(momentum=True), sgd(momentum=True, decay=True)
     every = sgd(momentum=True, decay=True, nesterov=True)
-    # MindSpore looks the rate up by the number of the update; there are as many as updates.
+    # MindSpore looks up the rate by the update's number, so there is one rate per update.
     ahead = () if torch else (("Gather.*input_indices", "counter_ahead"),)
     found: list[Requirement] = [
         Steps("gd.update", "GD", gd, (*COMMON, "accumulated")),
@@ -243,7 +253,7 @@ def of(backend: str) -> list[Requirement]:
             ("Adam", adam(decay=True), ("compiled_constant", "never_corrected")),
         )
         for target, hyper, more in compiled:
-            # A Python number that counts in construct is one of 64 bits once it is compiled.
+            # A Python number that counts in construct has 64 bits once it is compiled.
             errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
             name = f"{target.lower()}.graph"
             found.append(Steps(name, target, hyper, more, mode="graph", errors=errors,

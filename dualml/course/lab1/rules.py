@@ -1,9 +1,9 @@
-"""GD, SGD and Adam with the typical mistakes as options: `dualml.optim`, altered.
+"""GD, SGD and Adam with typical mistakes as options: mutations of `dualml.optim`.
 
-A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in
-place), its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it
-returns the new parameter. Without mistakes it is the rule of `dualml.optim`, which the tests see
-to. Every number is of the type of ``p``: what float32 does to a rule is how its tolerance is found.
+A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in place),
+its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it returns
+the new parameter. Without mistakes it equals the rule of `dualml.optim`, as the tests check. Every
+number has the dtype of ``p``: tolerances are derived from the effect of float32.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ Rule = Callable[[Any, Any, State, int, Mapping[str, Any], Flags], Any]
 
 
 def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
+    """Update a parameter by gradient descent."""
     if "accumulated" in f:
         s["sum"] = g = g + s.get("sum", 0)
     return p - way(h["lr"], f) * g
 
 
 def way(lr: Any, f: Flags) -> Any:
-    """How far and in which direction a step goes."""
+    """Return the learning rate with its sign, as these mistakes change it."""
     return (-1 if "sign" in f else 1) * (1 if "no_lr" in f else lr)
 
 
 def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
-    """The gradient with the decay in it."""
+    """Add weight decay to the gradient."""
     if "decay_ignored" in f:
         return g
     if "decay_sign" in f:
@@ -44,6 +45,7 @@ def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
 
 
 def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
+    """Update a parameter by SGD with momentum."""
     lr, mu, decay = h["lr"], h["momentum"], h["weight_decay"]
     raw = g
     if "decay_decoupled" in f:
@@ -93,6 +95,7 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
 
 
 def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
+    """Update a parameter by Adam."""
     lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
     b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
     if "betas_fixed" in f:
@@ -179,7 +182,7 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
 
 
 def moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
-    """A running average."""
+    """Update a running average."""
     forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
     if "moments_forgotten" in f or forgotten[which] in f:
         old = old * 0
@@ -202,17 +205,18 @@ def trajectory(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Array]:
-    """``3/w``: parameter w after update 3; of updates that never come about, nothing.
+    """Compute ``3/w``, parameter w after update 3, for all updates; updates that never happen are
+    left out.
 
     Args:
-        options: ``hyper``; ``steps``; ``groups``, name → hyperparameters of its own; ``rates``,
-            the step size of each update.
+        options: ``hyper``; ``steps``; ``groups``, parameter → its own hyperparameters; ``rates``,
+            the learning rate of each update.
         arrays: ``p/w`` parameters, ``g/3/w`` gradients; a parameter may have none.
-        number: the type that is computed in.
+        number: dtype of the computation.
     """
     rule = RULES[target]
     now = {key[2:]: a.astype(number) for key, a in arrays.items() if key.startswith("p/")}
-    # Of state that is shared by mistake, parameters of one shape have the same.
+    # With state shared by mistake, parameters of one shape have the same state.
     owner = {n: str(a.shape) if "shared_state" in flags else n for n, a in now.items()}
     states: dict[str, State] = {key: {} for key in owner.values()}
     counts, calls, out = dict.fromkeys(states, 0), 0, dict[str, Array]()
@@ -225,7 +229,7 @@ def trajectory(
             g = arrays.get(f"g/{step}/{name}")
             if g is not None and "zero_as_missing" in flags and not np.any(g):
                 g = None
-            # The parameters of a group of its own are the only ones in it.
+            # A group's own parameters are the only ones in it.
             alone = name in groups
             ended = ended or (g is None and not alone and "missing_ends" in flags)
             last = alone or name == [*there, *(n for n in there if n not in groups)][-1]
@@ -261,9 +265,10 @@ def trajectory(
 
 
 def typed(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
-    """Hyperparameters, numbers in this type."""
+    """Return hyperparameters with numbers of this dtype."""
 
     def one(value: Any) -> Any:
+        """Convert one value; leave booleans unchanged."""
         if isinstance(value, list | tuple):
             return tuple(number(v) for v in value)
         return value if isinstance(value, bool) else number(value)

@@ -1,4 +1,5 @@
-"""Curves of a student's optimizers, both frameworks in one figure, with the rule."""
+"""Study of Lab 1: curves of a student's optimizers, both frameworks in one figure, with the
+rule."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from dualml.words import Words
 
 COLOURS = {"GD": "blue", "SGD": "vermilion", "Adam": "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}
-#: Updates whose mean tells where a curve has come to.
+#: Number of last updates whose mean is the final loss of a curve.
 LAST = 10
 
 
 def study(files: Sequence[File], run: Run, words: Words) -> Study:
+    """Make the study of Lab 1."""
     asked, data = calls()
     curves: dict[tuple[str, str], Array] = {}
     for file in files:
@@ -36,6 +38,7 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
 def figure(
     curves: Mapping[tuple[str, str], Array], rules: Mapping[str, Array], data: str, words: Words
 ) -> Figure:
+    """Make the figure of the losses."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
     lines = [Line(updates, rule, Owner(arm=target, series="rule"))
              for target, rule in rules.items()]  # fmt: skip
@@ -56,6 +59,7 @@ def table(
     rules: Mapping[str, Array],
     words: Words,
 ) -> Table:
+    """Make the table of the final losses."""
     heads = [
         Column("optimizer", words("study.optimizer"), show="code"),
         Column("framework", words("study.framework")),
@@ -81,7 +85,7 @@ def table(
 
 
 def questions(curves: Mapping[tuple[str, str], Array], words: Words) -> list[str]:
-    """What a student should explain, with the student's own numbers."""
+    """Return the questions to the student, with the student's own numbers."""
     asked = []
     for backend in ("torch", "mindspore"):
         own = {target: c for (target, b), c in curves.items() if b == backend}

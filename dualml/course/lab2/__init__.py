@@ -1,4 +1,5 @@
-"""Lab 2: sums of gradients, means of parameters, a ring, what an all-reduce takes, and groups."""
+"""Lab 2: averaging gradients and parameters, a ring all-reduce, measuring an all-reduce, and
+groups."""
 
 from dualml.course.exercise import File, Lab
 from dualml.course.lab2.groups import of_groups

@@ -1,4 +1,4 @@
-"""What has to come of a group of ranks, and of agents for remote calls, that a student starts."""
+"""Requirements on process groups and RPC agents that a student starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Call, Flags, Requirement
 
-#: How a start that went wrong ends; the numbers are in the message.
+#: Errors of a wrong start, by message, and the mistake.
 STARTS = (
     (r"is started for \d+ ranks", "group_world_size"),
     (r"calls itself rank", "group_same_rank"),
@@ -22,13 +22,13 @@ BEFORE_RPC = (r"(?i)rpc.* not.* init|init_rpc", "rpc_before_start")
 
 @dataclass
 class Started(Requirement):
-    """A group that is started, worked in, and ended.
+    """Requirement on a group that is started, used, and ended.
 
     Attributes:
-        sizes: numbers of ranks that it is tried with.
-        kind: how it is called: ``group``, on ranks that reach one another; ``cluster``, on ranks
-            that find no scheduler, with a stand-in for it.
-        remote: whether the work is a call to the next rank, not a sum over all.
+        sizes: numbers of ranks to try.
+        kind: kind of the call: ``group``, on ranks that reach one another; ``cluster``, on ranks
+            without a scheduler, with a stand-in for it.
+        remote: whether the work is a remote call to the next rank instead of a sum over all ranks.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Started(Requirement):
         left = 1.0 if flags & {"group_left", "rpc_left"} else 0.0
 
         def found(value: float) -> float:
+            """Return a rank's result."""
             if "group_unreturned" in flags:
                 return -1.0
             return value + 1.0 if self.remote else sum(values)
@@ -64,7 +65,7 @@ class Started(Requirement):
 
 
 def of_groups(rpc: bool) -> list[Requirement]:
-    """The requirements; those about remote calls where the framework has them."""
+    """Return the requirements, including those on remote calls if the framework has them."""
     flags = ("group_left", "group_unreturned")
     kind = "group" if rpc else "cluster"
     group = Started("group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind)

@@ -1,4 +1,4 @@
-"""What a measurement of an all-reduce has to give, on a communicator whose times are known."""
+"""Requirements on the measurement of an all-reduce, on a communicator whose times are known."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from dualml.course.judge import WIDER
 from dualml.course.lab2.rules import seconds
 
 SIZES = (200_000, 1_600_000)
-#: A measurement may be so far off: a share of the time, and seconds in which a busy machine wakes a
-#: sleeping process. What the mistakes add is several times as much.
+#: Tolerance of a measurement: a fraction of the time, and seconds in which a busy machine wakes a
+#: sleeping process. The mistakes add several times as much.
 SHARE, WAKING_S = 0.25, 0.006
 FIRST_S, DISTURBED_S, LATE_S = 0.2, 0.12, 0.06
-#: How it ends where a method of the communicator is called that the exercise does not have.
+#: Error that occurs if the exercise does not have the called method of the communicator.
 OTHER = ("AttributeError: comm has no .* in this exercise", "other_collective")
 
 
 @dataclass
 class Measured(Requirement):
-    """Seconds of each size on two ranks.
+    """Requirement on the measured seconds of each size, on two ranks.
 
     Attributes:
-        late: seconds that the other rank comes too late.
+        late: seconds by which the other rank is late.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Measured(Requirement):
     flags: Sequence[str] = ("measure_milliseconds", "measure_elements")
     points: float = 1.0
     follows: bool = True
-    #: Beside a busy program a right measurement can be disturbed: it is believed the third time.
+    #: A busy program may disturb a right measurement, so that it has three attempts.
     tries: int = 3
     errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"), OTHER)
 
@@ -82,10 +82,11 @@ class Measured(Requirement):
         return found[0], self.mistake(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
 
     def mistake(self, seen: Array, right: Array) -> tuple[str, ...]:
-        """What the times that are too long have in common."""
+        """Return the typical mistake that explains times which are too long."""
         more, ratio = seen - right, seen / right
 
         def about(extra: float, within: float) -> bool:
+            """Return whether all times are too long by about ``extra`` seconds."""
             return bool(np.all(np.abs(more - extra) < within))
 
         if self.late and about(self.late, 0.02):

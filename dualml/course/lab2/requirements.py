@@ -1,4 +1,4 @@
-"""What the functions of Lab 2 have to do, on one to four ranks."""
+"""Requirements on the functions of Lab 2, on one to four ranks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ RING = ("ring_overwritten", "ring_reduce_short", "ring_gather_short", "ring_rema
         "ring_gather_adds", "ring_mean", "ring_forward", "ring_forward#2",
         "ring_forward#3")  # fmt: skip
 TRAFFIC = ("ring_everything", *RING)
-#: Elements by which a few chunks differ.
+#: Number of elements by which a few chunks differ.
 ELEMENTS = 4.0
-#: How it ends where ranks ask for different things, or one of them for nothing.
+#: Errors that occur if ranks make different requests, or one makes none.
 APART = (
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
@@ -44,20 +44,22 @@ Draw = np.random.Generator
 
 
 def drawn(draw: Draw, shape: tuple[int, ...]) -> Any:
+    """Draw a float32 array with two decimals."""
     return np.asarray(draw.normal(size=shape).round(2), np.float32)
 
 
 @dataclass
 class Together(Requirement):
-    """One right answer on every rank, for several numbers of ranks.
+    """Requirement with one right answer on every rank, for several numbers of ranks.
 
     Attributes:
-        kind: of the calls.
-        rule: all ranks' arrays, mistakes, type → what each of them returns.
-        draws: the arrays of one rank.
-        options: of the calls.
-        looks: keys of the results that count; all where none is named.
-        slack: elements by which a right answer may differ: whose chunk is the longest is free.
+        kind: kind of the calls.
+        rule: function of all ranks' arrays, mistakes and dtype that returns each rank's results.
+        draw_inputs: function that draws the arrays of all ranks.
+        options: options of the calls.
+        result_keys: keys of the results that count; empty: all.
+        slack: number of elements by which a right answer may differ, since any rank may have the
+            longest chunk.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Together(Requirement):
         return [self.looked(a) for a in self.rule(call.arrays, flags, np.float64)]
 
     def looked(self, arrays: dict[str, Any]) -> Arrays:
+        """Return the results that count."""
         return {k: a for k, a in arrays.items() if not self.looks or k in self.looks}
 
     def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
@@ -106,7 +109,7 @@ class Together(Requirement):
 
 @dataclass
 class Kept(Together):
-    """What a function must leave as it is: only one mistake makes it different."""
+    """Requirement on inputs that must stay unchanged; only one mistake changes them."""
 
     def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
         wrong = super().problem(call, answer)
@@ -114,7 +117,7 @@ class Kept(Together):
 
 
 def uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Gradients, and numbers of samples of which no two are alike."""
+    """Draw gradients, and different numbers of samples for all ranks."""
     counts = draw.choice(np.arange(2, 12), ranks, replace=False)
     return [
         {**{f"t/{i}": drawn(draw, s) for i, s in enumerate(SHAPES)},
@@ -124,29 +127,31 @@ def uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
 
 
 def plain(draw: Draw, ranks: int) -> list[dict[str, Any]]:
+    """Draw gradients without numbers of samples."""
     return [{f"t/{i}": drawn(draw, s) for i, s in enumerate(SHAPES)} for _ in range(ranks)]
 
 
 def vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """A matrix whose elements n chunks cannot share evenly."""
+    """Draw a matrix whose elements n chunks cannot share evenly."""
     rows = int(draw.integers(2, 4)) * ranks + 1
     return [{"t": drawn(draw, (rows, 1))} for _ in range(ranks)]
 
 
 def short(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Fewer elements than ranks: some chunks are empty."""
+    """Draw fewer elements than ranks, so that some chunks are empty."""
     rows = int(draw.integers(1, ranks))
     return [{"t": drawn(draw, (rows,))} for _ in range(ranks)]
 
 
 def long(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """So many elements that a chunk more or less does not matter."""
+    """Draw so many elements that one chunk more or less does not matter."""
     rows = int(draw.integers(20, 40)) * ranks + 1
     return [{"t": drawn(draw, (rows,))} for _ in range(ranks)]
 
 
 def means(target: str, collectives: Sequence[str], name: str, how: str = "") -> list[Requirement]:
-    """Of one way to add up gradients: alone, and on several ranks."""
+    """Return the requirements on one way to average gradients: on one rank, and on several
+    ranks."""
     options: dict[str, Any] = {"collectives": list(collectives)}
     if how:
         options["how"] = {"how": how}
@@ -160,6 +165,7 @@ def means(target: str, collectives: Sequence[str], name: str, how: str = "") -> 
 
 
 def requirements() -> list[Requirement]:
+    """Return the requirements of Lab 2."""
     some = {"collectives": ["all_reduce", "gather", "broadcast"]}
     both = some["collectives"]
     return [

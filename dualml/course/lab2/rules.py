@@ -1,4 +1,4 @@
-"""Sums over ranks with typical mistakes as options, all ranks at once, in NumPy."""
+"""Reductions over ranks with typical mistakes as options, for all ranks at once, in NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Number = type[np.floating[Any]]
 def gradients(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """The weighted mean of every tensor, as each rank has it."""
+    """Compute the weighted mean of every tensor on each rank."""
     names = [key for key in ranks[0] if key[0] == "t"]
     counts = [number(a["samples"]) for a in ranks]
     total = sum(counts)
@@ -32,7 +32,7 @@ def combined(
     rank: int, tensor: int, own: Sequence[Any], weighted: Sequence[Any], counts: Sequence[Any],
     total: Any, f: Flags, number: Number,
 ) -> Any:  # fmt: skip
-    """One tensor on one rank."""
+    """Combine one tensor on one rank."""
     n = number(len(own))
     if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
         return own[rank]
@@ -63,7 +63,7 @@ def combined(
 def parameters(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """The mean of every parameter, as each rank has it."""
+    """Compute the mean of every parameter on each rank."""
     names = [key for key in ranks[0] if key[0] == "t"]
     n = number(len(ranks))
     out: list[dict[str, Any]] = [{} for _ in ranks]
@@ -86,7 +86,8 @@ def parameters(
 def ring(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """What a ring leaves on every rank, messages and elements that it sends."""
+    """Compute each rank's result of a ring all-reduce, and the messages and elements that it
+    sends."""
     n, shape = len(ranks), ranks[0]["t"].shape
     flat = [a["t"].astype(number).reshape(-1) for a in ranks]
     even = flat[0].size // n * n
@@ -130,5 +131,5 @@ def ring(
 
 
 def seconds(options: Mapping[str, Any], size: int) -> float:
-    """What one undisturbed all-reduce of so many bytes takes."""
+    """Return the seconds of one undisturbed all-reduce of ``size`` bytes."""
     return float(options["alpha"] + options["beta"] * size)

@@ -1,4 +1,5 @@
-"""What the student's `measure` finds on this machine, and the line α + βS through it."""
+"""Study of Lab 2: times that the student's `measure` finds on this machine, and a fitted line α +
+βS."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ COLOURS = {"torch": "blue", "mindspore": "vermilion"}
 
 
 def study(files: Sequence[File], run: Run, words: Words) -> Study:
+    """Make the study of Lab 2."""
     options = {"comm": True, "hyper": {}, "sizes": list(SIZES), "unchecked": True}
     call = Call("measured", "measure", options, [{} for _ in range(RANKS)])
     times: dict[str, Array] = {}
@@ -35,7 +37,7 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
 
 
 def fit(seen: Array) -> tuple[float, float]:
-    """α and β of T = α + βS with the least squares of relative errors; neither below 0."""
+    """Fit α and β of T = α + βS by least squares of relative errors, neither below 0."""
     from scipy.optimize import nnls
 
     sizes = np.array(SIZES, np.float64)
@@ -46,6 +48,7 @@ def fit(seen: Array) -> tuple[float, float]:
 def figure(
     times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
 ) -> Figure:
+    """Make the figure of the times and the fitted lines."""
     sizes = np.array(SIZES, np.float64)
     lines = []
     for backend, seen in times.items():
@@ -62,6 +65,7 @@ def figure(
 def table(
     times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
 ) -> Table:
+    """Make the table of the times and the fitted constants."""
     heads = [
         Column("framework", words("study.framework")),
         Column("small", words("study.lab2.of", size=f"{SIZES[0]} B"), show="number"),
@@ -81,6 +85,7 @@ def table(
 def questions(
     times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
 ) -> list[str]:
+    """Return the questions to the student, with the student's own numbers."""
     asked = []
     for backend in times:
         alpha, beta = fits[backend]

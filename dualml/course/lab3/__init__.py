@@ -1,4 +1,4 @@
-"""Lab 3: which samples each rank trains on, and data parallel training."""
+"""Lab 3: partitioning the samples over ranks, and data parallel training."""
 
 from dualml.course.exercise import File, Lab
 from dualml.course.lab3.dealt import of_functions

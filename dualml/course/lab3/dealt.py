@@ -1,5 +1,5 @@
-"""What the functions that deal samples have to do: they are asked for many lists, and those have
-to have the properties of the rule; whose numbers they are does not matter."""
+"""Requirements on partitioning functions: many lists are requested, and properties of the rule are
+checked, since the actual numbers are free."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, Lists, kinds, unpacked
 from dualml.course.lab3.mistakes import first_found
 
-#: Epochs or seeds over which is counted.
+#: Number of epochs or seeds for statistical properties.
 MANY = 300
-#: What ends everything else: no list that could be looked at.
+#: Mistakes that make all other tests impossible.
 UNUSABLE = ("draw_no_integers", "draw_from_one")
 SIZES = ("deal_whole", "deal_dropped", "deal_padded", "deal_uneven")
-#: In a partition; where all have one rank's part, they have its size, too.
+#: Mistakes in a partition. If all ranks have one rank's part, their sizes are that part's, too.
 PARTS = ("deal_whole", "draw_rank_ignored", *SIZES[1:], "deal_replaced", "deal_overlap")
 Draw = np.random.Generator
 
 
 @dataclass
 class Open(Requirement):
-    """Something with many right answers: properties are judged.
+    """Requirement with many right answers, of which properties are checked.
 
     Attributes:
-        holds: what has to hold; the first that does not is told.
-        flags: mistakes that may be the reason; the first that is seen is named.
+        properties: properties that must hold; the first violated one is reported.
+        flags: mistakes that may be the reason; the first one detected is reported.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Open(Requirement):
     tolerance = expected
 
     def lists(self, call: Call, arrays: Arrays) -> Lists:
+        """Read the lists of an answer."""
         raise NotImplementedError
 
     def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
@@ -59,24 +60,25 @@ class Open(Requirement):
 
 
 def situations(draw: Draw) -> list[dict[str, Any]]:
-    """Numbers of samples that the ranks cannot share evenly, with two or more left over."""
+    """Draw numbers of samples that the ranks cannot share evenly, with two or more left over."""
     size = [int(k) for k in draw.integers(7, 12, size=2)]
     return [{"n": 3 * size[0] + 2, "ranks": 3}, {"n": 4 * size[1] + int(draw.integers(2, 4)),
                                                  "ranks": 4}]  # fmt: skip
 
 
 def two_seeds(draw: Draw) -> list[int]:
+    """Draw two different seeds."""
     first = int(draw.integers(1, 1000))
     return [first, first + int(draw.integers(1, 1000))]
 
 
 @dataclass
 class Dealt(Open):
-    """Lists of a function of (n, ranks, rank, seed, epoch).
+    """Requirement on the lists of a function of (n, ranks, rank, seed, epoch).
 
     Attributes:
-        many: ``epochs``: of one seed, of all ranks; ``seeds``: of one epoch, of rank 0. Else some
-            epochs of two seeds, and everything twice.
+        repeats_over: ``epochs``: many epochs of one seed on all ranks; ``seeds``: many seeds of one
+            epoch on rank 0; empty: some epochs of two seeds, and every call twice.
     """
 
     many: str = ""
@@ -104,6 +106,7 @@ class Dealt(Open):
             found) > len(asks) else first  # fmt: skip
 
         def title(ask: Ask) -> str:
+            """Return a call as the student would write it."""
             rank, seed, epoch = ask
             return f"{self.target}({case['n']}, {case['ranks']}, {rank=}, {seed=}, {epoch=})"
 
@@ -112,7 +115,7 @@ class Dealt(Open):
 
 
 def of_functions() -> list[Requirement]:
-    """What `random_sampling` and `random_partition` have to do."""
+    """Return the requirements on `random_sampling` and `random_partition`."""
     sampling, partition = "random_sampling", "random_partition"
     unsteady = "draw_not_repeatable"
     return [

@@ -1,5 +1,5 @@
-"""Typical mistakes as they are seen in lists of sample numbers: which one it was that made a
-property fail."""
+"""Detectors of typical mistakes in lists of sample numbers, to find out why a property is
+violated."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ Detector = Callable[[Lists], bool]
 
 
 def no_integers(lists: Lists) -> bool:
+    """Return whether a list has another dtype than integers."""
     return any(kind not in "iu" for kind in lists.kinds)
 
 
 def from_one(lists: Lists) -> bool:
-    """They go from 1 to n."""
+    """Return whether the samples go from 1 to n."""
     every = np.concatenate(list(lists.first.values()))
     return len(every) > 0 and int(every.max()) == lists.n and int(every.min()) > 0
 
 
 def not_repeatable(lists: Lists) -> bool:
-    """The same arguments give another list; of a sampler, another one has another list already in
-    the first epoch."""
+    """Return whether equal arguments give different lists; for samplers, whether another one
+    differs already in the first epoch."""
     if lists.fresh:
         return any(not np.array_equal(a, lists.fresh[ask])
                    for ask, a in lists.first.items() if ask[2] == lists.epochs[0])  # fmt: skip
@@ -35,39 +36,39 @@ def not_repeatable(lists: Lists) -> bool:
 
 
 def exhausted(lists: Lists) -> bool:
-    """The second loop has nothing to go over."""
+    """Return whether the second loop over a sampler is empty."""
     return any(len(a) > 0 and not len(lists.again[ask]) for ask, a in lists.first.items())
 
 
 def sizes(lists: Lists) -> list[int]:
-    """Of the ranks, where they are always the same; else nothing."""
+    """Return the list sizes of the ranks if they are always the same; else an empty list."""
     every = {tuple(len(a) for a in lists.of_ranks(*time)) for time in lists.times()}
     return list(every.pop()) if len(every) == 1 else []
 
 
 def whole(lists: Lists) -> bool:
-    """Every rank has as many as there are."""
+    """Return whether every rank has as many samples as there are."""
     return lists.ranks > 1 and set(sizes(lists)) == {lists.n}
 
 
 def dropped(lists: Lists) -> bool:
-    """The remainder of n/ranks is missing."""
+    """Return whether the remainder of n/ranks is missing."""
     return set(sizes(lists)) == {lists.n // lists.ranks} and lists.n % lists.ranks > 0
 
 
 def padded(lists: Lists) -> bool:
-    """Some samples fill up what is missing to equal sizes."""
+    """Return whether samples are repeated to make all sizes equal."""
     return set(sizes(lists)) == {-(-lists.n // lists.ranks)} and lists.n % lists.ranks > 0
 
 
 def uneven(lists: Lists) -> bool:
-    """Nothing is lost, but the remainder is with one rank."""
+    """Return whether nothing is lost, but the whole remainder is on one rank."""
     found = sizes(lists)
     return sum(found) == lists.n and max(found) - min(found) > 1
 
 
 def rank_ignored(lists: Lists) -> bool:
-    """All ranks have the same samples, in whatever order; one of them perhaps one more."""
+    """Return whether all ranks have the same samples in any order, apart from one more on some."""
     return lists.ranks > 1 and all(
         abs(len(a) - len(b)) < 2 and (within(a, b) or within(b, a))
         for time in lists.times()
@@ -76,11 +77,12 @@ def rank_ignored(lists: Lists) -> bool:
 
 
 def within(a: Array, b: Array) -> bool:
+    """Return whether all elements of one list are in the other."""
     return bool(np.isin(a, b).all())
 
 
 def epoch_ignored(lists: Lists) -> bool:
-    """All epochs are the same."""
+    """Return whether all epochs are equal."""
     return len(lists.epochs) > 1 and all(
         np.array_equal(a, b)
         for rank, seed in product(lists.own, lists.seeds)
@@ -89,7 +91,7 @@ def epoch_ignored(lists: Lists) -> bool:
 
 
 def seed_ignored(lists: Lists) -> bool:
-    """All seeds give a rank the same samples."""
+    """Return whether all seeds give a rank the same samples."""
     return len(lists.seeds) > 1 and all(
         alike(lists.first[rank, lists.seeds[0], epoch], lists.first[rank, seed, epoch])
         for rank, seed, epoch in product(lists.own, lists.seeds[1:20], lists.epochs)
@@ -97,7 +99,7 @@ def seed_ignored(lists: Lists) -> bool:
 
 
 def seeds_added(lists: Lists) -> bool:
-    """A rank has in one epoch what another one has in another epoch, but not everything is one."""
+    """Return whether a rank has in one epoch the list of another rank in another epoch."""
     return any(
         same(lists.first[a, seed, e], lists.first[b, seed, f])
         for seed in lists.seeds
@@ -108,16 +110,17 @@ def seeds_added(lists: Lists) -> bool:
 
 
 def replaced(lists: Lists) -> bool:
-    """A list has a sample twice."""
+    """Return whether a list has a sample twice."""
     return any(len(np.unique(a)) < len(a) for a in lists.first.values())
 
 
 def never_twice(lists: Lists) -> bool:
+    """Return whether no list has a sample twice."""
     return not replaced(lists)
 
 
 def overlap(lists: Lists) -> bool:
-    """No list has a sample twice, but two ranks have the same one."""
+    """Return whether no list has a sample twice, but two ranks share one."""
     return not replaced(lists) and any(
         len(np.intersect1d(a, b)) > 0
         for time in lists.times()
@@ -126,20 +129,20 @@ def overlap(lists: Lists) -> bool:
 
 
 def own_part(lists: Lists) -> bool:
-    """In many epochs no rank sees a sample that another one sees."""
+    """Return whether in many epochs no two ranks ever have the same sample."""
     seen = [np.unique(np.concatenate(lists.of_epochs(rank, seed)))
             for seed in lists.seeds for rank in lists.own]  # fmt: skip
     return lists.ranks > 1 and sum(map(len, seen)) <= lists.n * len(lists.seeds)
 
 
 def ends_missing(lists: Lists) -> bool:
-    """The first or the last sample never comes."""
+    """Return whether the first or the last sample never occurs."""
     seen = np.unique(np.concatenate(list(lists.first.values())))
     return 0 < lists.n - len(seen) <= 2 and not {0, lists.n - 1} <= set(seen.tolist())
 
 
 def redealt(lists: Lists) -> bool:
-    """In another epoch a rank has other samples, and every one is dealt all the same."""
+    """Return whether a rank has other samples in another epoch."""
     return any(
         not alike(*pair)
         for rank, seed in product(lists.own, lists.seeds)
@@ -148,11 +151,12 @@ def redealt(lists: Lists) -> bool:
 
 
 def rising(lists: Lists) -> bool:
+    """Return whether all lists are sorted."""
     return all((np.diff(a) >= 0).all() for a in lists.first.values())
 
 
 def strided(lists: Lists) -> bool:
-    """Rank r has r, r + ranks, r + 2 ranks, …"""
+    """Return whether rank r has r, r + ranks, r + 2 ranks, …"""
     return all(
         np.array_equal(np.sort(a), np.arange(rank, lists.n, lists.ranks))
         for (rank, _, _), a in lists.first.items()
@@ -160,21 +164,22 @@ def strided(lists: Lists) -> bool:
 
 
 def blocks(lists: Lists) -> bool:
-    """Every rank has consecutive samples."""
+    """Return whether every rank has consecutive samples."""
     return all((np.diff(np.sort(a)) == 1).all() for a in lists.first.values())
 
 
 def goes_on(lists: Lists) -> bool:
-    """The second loop goes over something else."""
+    """Return whether the second loop over a sampler gives something else."""
     return not exhausted(lists) and repeatable(lists) is not None
 
 
 def wrong_length(lists: Lists) -> bool:
+    """Return whether ``len`` is not the number of samples."""
     return any(len(a) != lists.lengths[ask] for ask, a in lists.first.items())
 
 
 def first_found(flags: Sequence[str], lists: Lists) -> tuple[str, ...]:
-    """The first of these mistakes that is seen."""
+    """Return the first of these mistakes that is detected, or nothing."""
     return next(((name,) for name in flags if DETECTORS[name](lists)), ())
 
 

@@ -1,4 +1,4 @@
-"""What has to hold of lists of sample numbers, whoever has drawn them and however."""
+"""Properties that lists of sample numbers must have, whatever draws made them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Property = Callable[[Lists], Seen | None]
 
 
 def usable(lists: Lists) -> Seen | None:
-    """Integers from 0 to n − 1 in one dimension."""
+    """Check that lists are one-dimensional and have integers from 0 to n − 1."""
     one = lists.title(next(iter(lists.first)))
     for kind, dims in zip(lists.kinds, lists.dims, strict=True):
         if dims != 1:
@@ -32,7 +32,7 @@ def usable(lists: Lists) -> Seen | None:
 
 
 def even_sizes(lists: Lists) -> Seen | None:
-    """They differ by one at most and add up to n."""
+    """Check that sizes differ by one at most and add up to n."""
     for seed, epoch in lists.times():
         sizes = [len(a) for a in lists.of_ranks(seed, epoch)]
         right = [len(a) for a in np.array_split(np.arange(lists.n), lists.ranks)]
@@ -43,7 +43,7 @@ def even_sizes(lists: Lists) -> Seen | None:
 
 
 def every_once(lists: Lists) -> Seen | None:
-    """Over all ranks every sample is there once."""
+    """Check that every sample occurs once over all ranks."""
     for seed, epoch in lists.times():
         parts = lists.of_ranks(seed, epoch)
         whole = np.bincount(np.concatenate(parts), minlength=lists.n)
@@ -56,7 +56,7 @@ def every_once(lists: Lists) -> Seen | None:
 
 
 def repeatable(lists: Lists) -> Seen | None:
-    """The same arguments give the same list."""
+    """Check that equal arguments give equal lists."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.again[ask]):
             title = lists.title(ask)
@@ -65,12 +65,12 @@ def repeatable(lists: Lists) -> Seen | None:
 
 
 def untouched(lists: Lists) -> Seen | None:
-    """NumPy's global generator is as it was."""
+    """Check that NumPy's global generator is unchanged."""
     return Seen("np.random.get_state() == before", False, True) if lists.touched else None
 
 
 def differ(lists: Lists, pairs: Iterable[tuple[Ask, Ask]]) -> Seen | None:
-    """No two of these lists are the same."""
+    """Check that no two of these lists are equal."""
     for a, b in pairs:
         if same(lists.first[a], lists.first[b]):
             return Seen(f"{lists.title(a)} == {lists.title(b)}", True, False)
@@ -78,7 +78,7 @@ def differ(lists: Lists, pairs: Iterable[tuple[Ask, Ask]]) -> Seen | None:
 
 
 def ranks_differ(lists: Lists) -> Seen | None:
-    """No rank has what another one has, in this epoch or in another."""
+    """Check that no rank has another one's list, in this epoch or in another."""
     for seed in lists.seeds:
         first = [(rank, seed, lists.epochs[0]) for rank in lists.own]
         every = [(rank, seed, epoch) for rank in lists.own for epoch in lists.epochs]
@@ -90,7 +90,7 @@ def ranks_differ(lists: Lists) -> Seen | None:
 
 
 def epochs_differ(lists: Lists) -> Seen | None:
-    """A rank has another list in every epoch."""
+    """Check that a rank has another list in every epoch."""
     for rank, seed in product(lists.own, lists.seeds):
         every = [(rank, seed, epoch) for epoch in lists.epochs]
         found = differ(lists, combinations(every, 2))
@@ -100,7 +100,7 @@ def epochs_differ(lists: Lists) -> Seen | None:
 
 
 def unsorted(lists: Lists) -> Seen | None:
-    """No list is in rising order."""
+    """Check that no list is sorted."""
     for ask, a in lists.first.items():
         if len(a) and (np.diff(a) >= 0).all():
             return Seen(f"sorted({lists.title(ask)}) == list({lists.title(ask)})", True, False)
@@ -108,7 +108,7 @@ def unsorted(lists: Lists) -> Seen | None:
 
 
 def kept(lists: Lists) -> Seen | None:
-    """A rank has the same samples in every epoch."""
+    """Check that a rank has the same samples in every epoch."""
     for rank, seed in product(lists.own, lists.seeds):
         for epoch in lists.epochs[1:]:
             a, b = (rank, seed, lists.epochs[0]), (rank, seed, epoch)
@@ -118,14 +118,14 @@ def kept(lists: Lists) -> Seen | None:
 
 
 def seeds_differ(lists: Lists) -> Seen | None:
-    """Another seed, other lists."""
+    """Check that different seeds give different lists."""
     rank, epoch = lists.own[0], lists.epochs[0]
     every = [(rank, seed, epoch) for seed in lists.seeds]
     return differ(lists, combinations(every, 2))
 
 
 def seeds_deal_otherwise(lists: Lists) -> Seen | None:
-    """Another seed, other samples for a rank, in whatever order."""
+    """Check that another seed gives a rank other samples, in whatever order."""
     rank, epoch = lists.own[0], lists.epochs[0]
     for one, other in combinations(lists.seeds[:20], 2):
         a, b = (rank, one, epoch), (rank, other, epoch)
@@ -135,7 +135,7 @@ def seeds_deal_otherwise(lists: Lists) -> Seen | None:
 
 
 def repeated(lists: Lists) -> Seen | None:
-    """Some list has a sample twice: it is drawn with replacement."""
+    """Check that some list has a sample twice, since samples are drawn with replacement."""
     if any(len(np.unique(a)) < len(a) for a in lists.first.values()):
         return None
     one = lists.title(next(iter(lists.first)))
@@ -143,7 +143,7 @@ def repeated(lists: Lists) -> Seen | None:
 
 
 def uniform(lists: Lists) -> Seen | None:
-    """Every rank draws each sample about equally often (χ², see `chance`)."""
+    """Check that every rank draws each sample about equally often (χ², see `chance`)."""
     for rank in lists.own:
         drawn = np.concatenate([a for ask, a in lists.first.items() if ask[0] == rank])
         seen = unequal(np.bincount(drawn, minlength=lists.n), lists.n)
@@ -153,7 +153,7 @@ def uniform(lists: Lists) -> Seen | None:
 
 
 def dealt_uniformly(lists: Lists) -> Seen | None:
-    """Over many seeds every sample is with rank 0 about equally often."""
+    """Check that over many seeds rank 0 has every sample about equally often."""
     parts = list(lists.first.values())
     counts = np.bincount(np.concatenate(parts), minlength=lists.n)
     seen = unequal(counts, lists.n, len(parts[0]) / lists.n, len(parts))
@@ -163,6 +163,6 @@ def dealt_uniformly(lists: Lists) -> Seen | None:
 def unequal(
     counts: Array, n: int, share: float | None = None, draws: int = 0
 ) -> tuple[float, str] | None:
-    """χ² of these counts, and how much it may be, where it is more."""
+    """Return χ² of these counts and its bound if the bound is exceeded; else None."""
     found, most = even(counts, share, draws), chi_square_most(n - 1)
     return (round(found, 1), f"< {most:.1f}") if found > most else None

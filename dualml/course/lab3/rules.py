@@ -1,7 +1,7 @@
-"""Data parallel training with the typical mistakes as options, in NumPy: a network with one hidden
+"""Data parallel training with typical mistakes as options, in NumPy: a network with one hidden
 layer, its gradient, plain gradient descent and AdaGrad.
 
-Every number is of the type ``number``: what float32 does is how the tolerance is found.
+Every number has the dtype ``number``: tolerances are derived from the effect of float32.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Weights = dict[str, Any]
 
 
 def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any, Weights]:
-    """Mean squared error of s((x − shift)·w1 + b1)·w2 + b2 with s(z) = z / (1 + |z|), and its
-    gradient; of no samples NaN and 0, as the frameworks have it. All of it is sums, products and
-    quotients, so that the frameworks' own functions add no error of theirs."""
+    """Compute the mean squared error of s((x − shift)·w1 + b1)·w2 + b2 with s(z) = z / (1 + |z|),
+    and its gradient; NaN and 0 without samples, as in the frameworks. It has only sums, products
+    and quotients, so that the frameworks' functions add no error of their own."""
     if not len(x):
         return x.dtype.type(np.nan), {name: np.zeros_like(w) for name, w in p.items()}
     moved = x - shift
@@ -34,7 +34,7 @@ def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any
 
 
 def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
-    """What every rank begins with."""
+    """Return the initial parameters of every rank."""
     every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
     root = every[-1 if "start_other_root" in f else 0]
     out: list[Arrays] = []
@@ -52,7 +52,7 @@ def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
 
 def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int,
              f: Flags, number: Any) -> Any:  # fmt: skip
-    """The gradient of one parameter that a rank makes its update with."""
+    """Return the gradient of one parameter with which a rank makes its update."""
     own, count, total = gradients[rank][name], len(sizes), sum(sizes)
     shares = [number(size) / number(total) for size in sizes]
     alone = ("update_first_alone" in f and name != WEIGHTS[0]) or (
@@ -73,7 +73,7 @@ def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank
 
 
 def reported(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any) -> Any:
-    """The loss that a rank returns."""
+    """Return the loss that a rank reports."""
     seen = [number(0) if not size and "update_loss_nan" not in f else loss
             for loss, size in zip(losses, sizes, strict=True)]  # fmt: skip
     if "update_loss_local" in f:
@@ -88,7 +88,7 @@ def reported(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, n
 def trajectory(
     options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags, number: Any = np.float64
 ) -> list[Arrays]:
-    """``3/w1``: parameters after update 3, of each rank; ``3/loss`` where it is asked for."""
+    """Compute ``3/w1``, the parameter after update 3, on each rank; and ``3/loss`` on request."""
     h = options["hyper"]
     lr, eps = number(h["lr"]), number(h["eps"])
     weights = [{name: own[f"p/{name}"].astype(number) for name in WEIGHTS} for own in ranks]
@@ -127,7 +127,7 @@ def trajectory(
 
 
 def averaged(weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any) -> list[Any]:
-    """Every rank with the mean of the parameters."""
+    """Return the mean of the parameters, once for every rank."""
     even = "update_unweighted" in f
     shares = [number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes))
               for s in sizes]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a `Sampler` has to do, by itself and in the framework's own loader."""
+"""Requirements on a `Sampler`, by itself and in the framework's own loader."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dualml.course.lab3 import properties as p
 from dualml.course.lab3.dealt import PARTS, SIZES, Draw, Open, situations, two_seeds
 from dualml.course.lab3.lists import Ask, Lists, Seen, kinds, unpacked
 
-#: Epoch 1 comes twice: a sampler has to come back to it.
+#: Epoch 1 occurs twice, because a sampler must be able to return to it.
 EPOCHS = (0, 1, 2, 1)
 #: Samples of a mini-batch of the loader; the last one has fewer.
 BATCH = 4
 
 
 def loaded_alike(lists: Lists) -> Seen | None:
-    """The framework's loader hands out what a loop over the sampler gives."""
+    """Check that the framework's loader returns the samples of a loop over the sampler."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.loaded[ask]):
             shown = short(lists.loaded[ask]), short(a)
@@ -30,7 +30,7 @@ def loaded_alike(lists: Lists) -> Seen | None:
 
 
 def fresh_alike(lists: Lists) -> Seen | None:
-    """One that is made for this epoch gives what one gives that has been there before."""
+    """Check that a sampler made for this epoch gives the same samples as an older one."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.fresh[ask]):
             return Seen(lists.title(ask), short(a), short(lists.fresh[ask]))
@@ -38,11 +38,12 @@ def fresh_alike(lists: Lists) -> Seen | None:
 
 
 def short(a: Any) -> str:
+    """Format the first samples of a list."""
     return "[" + ", ".join(str(int(i)) for i in a[:6]) + (", …]" if len(a) > 6 else "]")
 
 
 def length(lists: Lists) -> Seen | None:
-    """``len`` is the number of samples."""
+    """Check that ``len`` is the number of samples."""
     for ask, a in lists.first.items():
         if lists.lengths[ask] != len(a):
             return Seen(f"len({lists.title(ask)})", lists.lengths[ask], len(a))
@@ -51,11 +52,11 @@ def length(lists: Lists) -> Seen | None:
 
 @dataclass
 class Sampled(Open):
-    """Samplers of all ranks, of two seeds, in some epochs.
+    """Requirement on samplers of all ranks, with two seeds, in some epochs.
 
     Attributes:
         kind: ``partition`` or ``sampling``.
-        load: whether they are put into the framework's loader.
+        load: whether they are used in the framework's loader.
     """
 
     kind: str = "partition"
@@ -77,11 +78,12 @@ class Sampled(Open):
         }
 
         def title(ask: Ask) -> str:
+            """Return a sampler as the student would write it."""
             rank, seed, epoch = ask
             return (f"Sampler({case['n']}, {case['ranks']}, {rank=}, {seed=}, kind={self.kind!r})"
                     f".set_epoch({epoch})")  # fmt: skip
 
-        # An epoch that comes a second time has to be as it was.
+        # A repeated epoch must give the same list.
         back = len(EPOCHS) - 1
         first: dict[Ask, Any] = {}
         again, loaded, fresh = dict(first), dict(first), dict(first)
@@ -98,6 +100,7 @@ class Sampled(Open):
 
 
 def of_sampler() -> list[Requirement]:
+    """Return the requirements on `Sampler`."""
     target, spent, on = "Sampler", "sampler_exhausted", "sampler_goes_on"
     unsteady: Sequence[str] = (spent, "draw_not_repeatable", on)
     return [

@@ -1,5 +1,5 @@
-"""Parts with skewed labels that a student's code gave: what has to hold of them, and typical
-mistakes as they are seen."""
+"""Parts with skewed labels that a student's code returned: properties, and detectors of typical
+mistakes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dualml.course.lab3.chance import concentration, mean_most, share_variance
 from dualml.course.lab3.lists import Seen
 
 ALPHAS = (0.1, 1.0, 100.0)
-#: Sizes of shares are whole numbers: so much may Σ p² be off by that.
+#: Error of Σ p² that may come from rounding shares to integers.
 ROUNDED = 0.01
-#: So many samples of a label at the second of its ranks are enough to see an order.
+#: Samples of a label on its second rank that are enough to recognise an order.
 FEW = 5
-#: Of the tables of shares, how close two of them are that are the same but for whole numbers.
+#: Distance below which two tables of shares count as equal, apart from rounding to integers.
 CLOSE = 0.06
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What came: for each (α, seed) the parts of the ranks; ``again``, likewise, a second time."""
+    """Parts of all ranks for each (α, seed), of the first and of the second call (``again``)."""
 
     labels: Array
     ranks: int
@@ -36,12 +36,13 @@ class Parts:
     touched: bool
 
     def title(self, number: int) -> str:
+        """Return a call as the student would write it."""
         alpha, seed = self.asks[number]
         return f"label_skew(labels, {self.ranks}, {alpha:g}, {seed=})"
 
     @cached_property
     def held(self) -> Array:
-        """(asks, labels, ranks): how many samples of a label are with which rank."""
+        """Number of samples of each label on each rank, shape (asks, labels, ranks)."""
         labels, of = np.unique(self.labels, return_inverse=True)
         counted = [[np.bincount(of[part], minlength=len(labels)) for part in parts]
                    for parts in self.first]  # fmt: skip
@@ -50,14 +51,14 @@ class Parts:
 
     @cached_property
     def shares(self) -> Array:
-        """(asks, labels, ranks): p_y[r] of the labels that are dealt at all."""
+        """Share p_y[r] of each label that is assigned at all, shape (asks, labels, ranks)."""
         totals = self.held.sum(2, keepdims=True)
         dealt = (totals > 0).all((0, 2))
         shares: Array = self.held[:, dealt] / totals[:, dealt]
         return shares
 
     def of_alpha(self, alpha: float) -> Array:
-        """Σ p² of every label and seed; 0 where nothing is dealt."""
+        """Return Σ p² of every label and seed for one α; 0 if nothing is assigned."""
         chosen = [a == alpha for a, _ in self.asks]
         squares: Array = (self.shares[chosen] ** 2).sum(-1)
         return squares if squares.size else np.zeros(1)
@@ -67,7 +68,7 @@ Holds = Callable[[Parts], Seen | None]
 
 
 def usable(parts: Parts) -> Seen | None:
-    """A list of as many arrays as there are ranks, of integers that are samples."""
+    """Check that a result has one list of valid sample numbers per rank."""
     for number, found in enumerate(parts.first):
         if len(found) != parts.ranks:
             return Seen(f"len({parts.title(number)})", len(found), parts.ranks)
@@ -86,6 +87,7 @@ def usable(parts: Parts) -> Seen | None:
 
 
 def every_once(parts: Parts) -> Seen | None:
+    """Check that every sample occurs once."""
     for number, found in enumerate(parts.first):
         counts = np.bincount(np.concatenate(found), minlength=len(parts.labels))
         if (counts != 1).any():
@@ -96,6 +98,7 @@ def every_once(parts: Parts) -> Seen | None:
 
 
 def repeatable(parts: Parts) -> Seen | None:
+    """Check that equal arguments give equal parts."""
     for number, pair in enumerate(zip(parts.first, parts.again, strict=True)):
         if not all(map(np.array_equal, *pair)):
             return Seen(f"{parts.title(number)} == {parts.title(number)}", False, True)
@@ -103,20 +106,22 @@ def repeatable(parts: Parts) -> Seen | None:
 
 
 def untouched(parts: Parts) -> Seen | None:
+    """Check that NumPy's global generator is unchanged."""
     return Seen("np.random.get_state() == before", False, True) if parts.touched else None
 
 
 def seeds_differ(parts: Parts) -> Seen | None:
-    """Another seed, other shares."""
+    """Check that different seeds give different shares."""
     if seed_ignored(parts):
         return Seen(f"{parts.title(0)} == {parts.title(1)}", True, False)
     return None
 
 
 def mixed(parts: Parts) -> Seen | None:
-    """The samples of a label are not handed out in their order: where it is shared, its samples
-    change from rank to rank more often than they must. Of a label that two ranks have `FEW` or more
-    of, that is so by chance but once in thousands of times; here, in all of them."""
+    """Check that the samples of a label are not assigned in their order: if ranks share a label,
+    consecutive samples change ranks more often than necessary. If a second rank has `FEW` or more
+    samples of a label, chance violates this once in thousands of cases; it is reported only if all
+    cases violate it."""
     seen: tuple[int, int] | None = None
     for found, held in zip(parts.first, parts.held, strict=True):
         holder = np.full(len(parts.labels), -1)
@@ -136,14 +141,14 @@ def mixed(parts: Parts) -> Seen | None:
 
 
 def drawn_for_each_label(parts: Parts) -> Seen | None:
-    """Two labels do not have the same shares."""
+    """Check that not all labels have the same shares."""
     if same_shares(parts):
         return Seen(f"{parts.title(0)}: p_0 == p_1", True, False)
     return None
 
 
 def concentrated(parts: Parts) -> Seen | None:
-    """The mean of Σ p² and of p, over labels and seeds, is that of Dir(α, …, α)."""
+    """Check that the means of Σ p² and of p over labels and seeds are those of Dir(α, …, α)."""
     if not parts.shares.size:
         return Seen(f"sum(map(len, {parts.title(0)}))", 0, len(parts.labels))
     for alpha in ALPHAS:
@@ -165,7 +170,7 @@ def concentrated(parts: Parts) -> Seen | None:
 
 
 def like(parts: Parts, alpha_of: Callable[[float], float], most: float = 0.05) -> bool:
-    """Whether Σ p² is about that of another α."""
+    """Return whether Σ p² is about that of another α."""
     return all(
         abs(float(parts.of_alpha(alpha).mean()) - concentration(alpha_of(alpha), parts.ranks)[0])
         < most
@@ -174,31 +179,34 @@ def like(parts: Parts, alpha_of: Callable[[float], float], most: float = 0.05) -
 
 
 def counts(parts: Parts) -> list[int]:
-    """How many samples were dealt in all, each time."""
+    """Return the number of samples assigned in each call."""
     return [sum(map(len, found)) for found in parts.first]
 
 
 def a_label_missing(parts: Parts) -> bool:
-    """Whole labels are with nobody."""
+    """Return whether whole labels are on no rank."""
     return bool((parts.held.sum(2) == 0).any())
 
 
 def same_shares(parts: Parts) -> bool:
-    """All labels have the same shares, but for whole numbers."""
+    """Return whether all labels have the same shares, apart from rounding to integers."""
     several = parts.shares.shape[1] > 1
     return several and bool((np.ptp(parts.shares, axis=1) < CLOSE).all()) and not evenly(parts)
 
 
 def evenly(parts: Parts) -> bool:
+    """Return whether all shares are equal."""
     return max(means(parts)) < 1 / parts.ranks + 0.02
 
 
 def seed_ignored(parts: Parts) -> bool:
+    """Return whether all seeds give the same parts."""
     alike = [s for s, (a, _) in zip(parts.first, parts.asks, strict=True) if a == ALPHAS[1]]
     return all(all(map(np.array_equal, map(np.sort, alike[0]), map(np.sort, s))) for s in alike[1:])
 
 
 def means(parts: Parts) -> list[float]:
+    """Return the mean of Σ p² for each α."""
     return [float(parts.of_alpha(alpha).mean()) for alpha in ALPHAS]
 
 

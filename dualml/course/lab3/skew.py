@@ -1,4 +1,4 @@
-"""What `label_skew` has to do: every sample once, and shares that are drawn from Dir(α)."""
+"""Requirements on `label_skew`: every sample once, and shares drawn from Dir(α)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dualml.course.lab3 import shares as s
 from dualml.course.lab3.dealt import Draw, Open, two_seeds
 from dualml.course.lab3.lists import kinds, unpacked
 
-#: Seeds of each α over which is counted.
+#: Number of seeds per α for statistical properties.
 MANY = 120
 
 
 @dataclass
 class Skewed(Open):
-    """Parts of a function of (labels, ranks, alpha, seed).
+    """Requirement on the parts of a function of (labels, ranks, alpha, seed).
 
     Attributes:
-        tests: what has to hold.
+        properties: properties that must hold.
     """
 
     holds: Sequence[s.Holds]  # type: ignore[assignment]
 
     def calls(self, draw: Draw) -> list[Call]:
-        # Labels that are not 0, 1, 2, …, of several sizes, in random order.
+        # The labels are not 0, 1, 2, …, have several sizes, and are in random order.
         names = np.array([0, *np.sort(draw.choice(np.arange(5, 30), 4, replace=False))])
         labels = np.repeat(names, draw.integers(50, 80, size=5))
         seed = two_seeds(draw)[0]
@@ -48,6 +48,7 @@ class Skewed(Open):
 
 
 def read(call: Call, arrays: Arrays) -> s.Parts:
+    """Read the parts of an answer."""
     found, ends = unpacked(arrays), np.cumsum(arrays["counts"])
     grouped = [found[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     asks = [(float(a), int(s)) for a, s in call.options["asks"]]
@@ -57,6 +58,7 @@ def read(call: Call, arrays: Arrays) -> s.Parts:
 
 
 def of_skew() -> list[Skewed]:
+    """Return the requirements on `label_skew`."""
     target, unsteady = "label_skew", "draw_not_repeatable"
     return [
         Skewed("skew.once", target, [s.every_once],

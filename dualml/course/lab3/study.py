@@ -1,4 +1,4 @@
-"""The student's training on 1, 2 and 4 ranks, beside one node that sees all samples."""
+"""Study of Lab 3: the student's training on 1, 2 and 4 ranks, beside one node with all samples."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from dualml.words import Words
 RANKS, UPDATES, BATCH = (1, 2, 4), 60, 24
 COLOURS = {1: "blue", 2: "vermilion", 4: "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}
-#: A right answer may be so far from the rule, after all updates of float32.
+#: Largest distance of a right answer from the rule after all updates in float32.
 ALLOWED = 1e-4
 
 
 def study(files: Sequence[File], run: Run, words: Words) -> Study:
+    """Make the study of Lab 3."""
     asked = [call(ranks) for ranks in RANKS]
     rule = losses(trajectory(asked[0].options, asked[0].arrays, frozenset())[0])
     curves: dict[tuple[int, str], Array] = {}
@@ -40,7 +41,7 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
 
 
 def call(ranks: int) -> Call:
-    """The same samples, dealt out evenly."""
+    """Make a call with the same samples, divided evenly."""
     draw = generator(0, "exercise", "lab3 curves")
     start = parameters(draw)
     teacher = draw.normal(size=(FEATURES, OUTPUTS))
@@ -56,10 +57,12 @@ def call(ranks: int) -> Call:
 
 
 def losses(arrays: Mapping[str, Any]) -> Array:
+    """Return the losses by update."""
     return np.array([float(arrays[f"{s}/loss"]) for s in range(1, UPDATES + 1)])
 
 
 def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -> Figure:
+    """Make the figure of the losses."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
     lines = [Line(updates, rule, Owner(series="rule"), weight="faint")]
     lines += [
@@ -77,6 +80,7 @@ def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -
 
 
 def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -> Table:
+    """Make the table of the final losses."""
     heads = [
         Column("ranks", words("study.lab3.ranks"), show="number"),
         Column("framework", words("study.framework")),
@@ -96,6 +100,7 @@ def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) ->
 
 
 def questions(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -> list[str]:
+    """Return the questions to the student, with the student's own numbers."""
     away = {key: float(np.max(np.abs(curve - rule))) for key, curve in curves.items()}
     most = max(away, key=lambda key: away[key])
     return [

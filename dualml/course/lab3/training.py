@@ -1,5 +1,5 @@
-"""What data parallel training has to do: after every update each rank has the parameters that one
-node has that trains on all ranks' samples."""
+"""Requirements on data parallel training: after every update each rank has the parameters of one
+node that trains on all ranks' samples."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient, same_start, tra
 FEATURES, HIDDEN, OUTPUTS, STEPS = 4, 3, 2, 3
 SHAPES = {"w1": (FEATURES, HIDDEN), "b1": (HIDDEN,), "w2": (HIDDEN, OUTPUTS), "b2": (OUTPUTS,),
           "shift": (FEATURES,)}  # fmt: skip
-#: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
-#: units in the last place of the largest number.
+#: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
+#: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
 Draw = np.random.Generator
 Sizes = Callable[[Draw, int], list[int]]
@@ -31,37 +31,39 @@ SCALED = (
     "update_accumulated#2",
 )
 LOSS = ("update_loss_local", "update_loss_unweighted", "update_loss_summed")
-#: How it ends where one rank does not take part.
+#: Errors that occur if one rank does not take part.
 APART = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 
 
 def even(draw: Draw, ranks: int) -> list[int]:
+    """Draw one number of samples for all ranks."""
     return [int(draw.integers(3, 6))] * ranks
 
 
 def uneven(draw: Draw, ranks: int) -> list[int]:
-    """No two alike."""
+    """Draw different numbers of samples for all ranks."""
     return [int(n) for n in draw.choice(np.arange(1, 9), ranks, replace=False)]
 
 
 def empty(draw: Draw, ranks: int) -> list[int]:
-    """One rank, not always the same, has no samples left."""
+    """Draw numbers of samples with none on one random rank."""
     sizes = uneven(draw, ranks)
     sizes[int(draw.integers(1, ranks))] = 0
     return sizes
 
 
 def parameters(draw: Draw) -> dict[str, Any]:
+    """Draw initial parameters."""
     drawn = {f"p/{name}": draw.normal(size=shape) for name, shape in SHAPES.items()}
     return {name: a.round(2).astype(np.float32) for name, a in drawn.items()}
 
 
 @dataclass
 class Numbers(Requirement):
-    """What has one right answer for every rank.
+    """Requirement with one right answer for every rank.
 
     Attributes:
-        ranks: one call for each of these numbers of ranks.
+        ranks: numbers of ranks, with one call for each.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Numbers(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's results with these mistakes in a dtype."""
         raise NotImplementedError
 
     def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
@@ -89,14 +92,14 @@ class Numbers(Requirement):
 
 
 def most(a: Any) -> float:
-    """The largest size of a finite number."""
+    """Return the largest absolute value of the finite numbers."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
 @dataclass
 class Start(Numbers):
-    """Every rank has drawn parameters of its own before."""
+    """Requirement on equal initial parameters, from different ones on every rank."""
 
     def calls(self, draw: Draw) -> list[Call]:
         return [Call("same_start", self.target, {"comm": True, "hyper": {}},
@@ -109,12 +112,13 @@ class Start(Numbers):
 
 @dataclass
 class Updates(Numbers):
-    """Some updates.
+    """Requirement on some updates.
 
     Attributes:
-        sizes: draws how many samples each rank has, in each update.
-        adaptive: by AdaGrad, in which a mean of updates is not the update of a mean.
-        loss: whether the loss that is returned counts, too.
+        sizes: function that draws each rank's number of samples in an update.
+        adaptive: whether to use AdaGrad, for which the mean of updates is not the update of the
+            mean.
+        loss: whether the returned loss counts, too.
     """
 
     sizes: Sizes = uneven
@@ -125,6 +129,7 @@ class Updates(Numbers):
         return [self.call(draw, ranks) for ranks in self.ranks]
 
     def call(self, draw: Draw, ranks: int) -> Call:
+        """Make a call on this number of ranks."""
         hyper = {"lr": round(float(draw.uniform(0.1, 0.3)), 2), "adaptive": self.adaptive,
                  "eps": 0.1}  # fmt: skip
         options = {"comm": True, "hyper": hyper, "steps": STEPS, "loss": self.loss}
@@ -159,6 +164,7 @@ class Updates(Numbers):
 
 
 def of_training() -> list[Requirement]:
+    """Return the requirements on data parallel training."""
     start, step = "same_start", "train_step"
     return [
         Start("train.start", start,

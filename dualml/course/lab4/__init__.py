@@ -1,4 +1,4 @@
-"""Lab 4: the order of a pipeline's passes, two stages, and layers cut across ranks."""
+"""Lab 4: a pipeline schedule, two pipeline stages, and tensor parallel layers."""
 
 from dualml.course.exercise import File, Lab
 from dualml.course.lab4.orders import of_schedule

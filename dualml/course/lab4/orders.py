@@ -1,4 +1,4 @@
-"""What the schedule of a pipeline has to be: complete, possible, quick, and sparing."""
+"""Requirements on a pipeline schedule: complete, possible, fast, and saving memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ FLAGS = ("order_gpipe_for_1f1b", "order_1f1b_for_gpipe", "warm_up_long", "warm_u
 
 
 def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
-    """The passes of every stage, (0 forward or 1 backward, micro-batch), with one mistake."""
+    """Return the passes of every stage, (0 forward or 1 backward, micro-batch), with one mistake or
+    none."""
     if flag == "order_gpipe_for_1f1b":
         kind = "gpipe"
     if flag == "order_1f1b_for_gpipe":
@@ -44,7 +45,7 @@ def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
 
 
 def seconds(orders: Sequence[Order]) -> int | None:
-    """Time units until the last pass is over; None where they wait for one another for ever."""
+    """Return the time units until the last pass has ended; None for a deadlock."""
     begun = starts(orders)
     if begun is None:
         return None
@@ -52,8 +53,8 @@ def seconds(orders: Sequence[Order]) -> int | None:
 
 
 def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
-    """(way, stage, micro-batch) → when the pass begins, each as early as it can; None where the
-    stages wait for one another for ever."""
+    """Return (way, stage, micro-batch) → start time of the pass, each as early as possible; None
+    for a deadlock."""
     begun: dict[tuple[int, int, int], int] = {}
     done: dict[tuple[int, int, int], int] = {}
     at, free = [0] * len(orders), [0] * len(orders)
@@ -80,7 +81,7 @@ def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
 
 
 def kept(order: Order) -> int:
-    """The most micro-batches whose activations a stage has at a time."""
+    """Return the largest number of micro-batches whose activations a stage keeps at a time."""
     now = most = 0
     for way, _ in order:
         now += 1 if way == 0 else -1
@@ -90,12 +91,12 @@ def kept(order: Order) -> int:
 
 @dataclass
 class Orders(Requirement):
-    """Schedules of several sizes.
+    """Requirement on schedules of several sizes.
 
     Attributes:
         kind: ``gpipe`` or ``1f1b``.
-        looks: ``complete``, ``possible``, ``shape`` (gpipe: forwards first; 1f1b: what is kept) or
-            ``time``.
+        aspect: ``complete``, ``possible``, ``shape`` (gpipe: all forward passes first; 1f1b:
+            micro-batches in flight) or ``time``.
     """
 
     name: str
@@ -132,7 +133,7 @@ class Orders(Requirement):
         return difference, (general,)
 
     def wrong(self, orders: list[Order], p: int, count: int) -> tuple[Difference, str] | None:
-        """The first thing that is wrong, and what that is in general."""
+        """Return the first violation, and its kind of mistake; None if there is none."""
         every = {(way, m) for way in (0, 1) for m in range(count)}
         for s, order in enumerate(orders):
             if set(order) != every:
@@ -166,6 +167,7 @@ class Orders(Requirement):
 
 
 def of_schedule() -> list[Requirement]:
+    """Return the requirements on `schedule`."""
     return [
         Orders(f"schedule.{kind}.{looks}", kind, looks)
         for kind in ("gpipe", "1f1b")

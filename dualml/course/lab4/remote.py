@@ -1,4 +1,4 @@
-"""What a pipeline over remote calls has to do: train as one process does."""
+"""Requirement on a pipeline over remote calls: it must train as one process does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAGS = ("stage_first_frozen", "stage_second_frozen", "stage_both_frozen", "rpc_
 
 @dataclass
 class Remote(Requirement):
-    """Some updates, driven by rank 0."""
+    """Requirement on some updates, driven by rank 0."""
 
     name: str = "rpc.updates"
     target: str = "RpcPipeline"
@@ -50,6 +50,7 @@ class Remote(Requirement):
         return self.computed(call, flags, np.float64)
 
     def computed(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's results with these mistakes in a dtype."""
         own = call.arrays[0]
         if "stage_both_frozen" in flags:
             flags = flags | {"stage_first_frozen", "stage_second_frozen"}
@@ -79,7 +80,7 @@ class Remote(Requirement):
 
 
 def unseen(options: dict[str, Any], ranks: Sequence[Arrays], number: Any) -> Arrays:
-    """Where the first update moves nothing, and the others are as they should be."""
+    """Compute a training whose first update changes nothing, while the others are right."""
     first = rules.stages({**options, "steps": 1}, ranks, RIGHT, number)
     late = [
         {k if "/" not in k else f"{k[:2]}{int(k[2:]) - 1}": a for k, a in own.items()
@@ -98,4 +99,5 @@ def unseen(options: dict[str, Any], ranks: Sequence[Arrays], number: Any) -> Arr
 
 
 def of_rpc() -> list[Requirement]:
+    """Return the requirement on the pipeline over remote calls."""
     return [Remote()]

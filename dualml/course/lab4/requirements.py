@@ -1,4 +1,4 @@
-"""What stages and cut layers have to do."""
+"""Requirements on pipeline stages and tensor parallel layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.course.lab4 import rules
 
 Draw = np.random.Generator
 FEATURES, WIDTH, OUTPUTS, STEPS = 4, 3, 2, 3
-#: Features that 1, 2, 3 and 4 ranks can share.
+#: Numbers of features divisible by 1, 2, 3 and 4 ranks.
 WIDE, NARROW, SAMPLES = 12, 5, 4
 STAGES = ("stage_undivided", "stage_divided_twice", "stage_last_alone", "stage_first_micro_batch",
           "stage_first_frozen", "stage_second_frozen", "stage_order_crossed",
@@ -31,16 +31,18 @@ Rule = Callable[..., list[dict[str, Any]]]
 
 
 def drawn(draw: Draw, *shape: int) -> Any:
+    """Draw a float32 array with two decimals."""
     return np.asarray(draw.normal(size=shape).round(2), np.float32)
 
 
 @dataclass
 class Split(Requirement):
-    """What has one right answer for every rank.
+    """Requirement on a split model with one right answer for every rank.
 
     Attributes:
-        rule: options, all ranks' arrays, mistakes, type → what each of them returns.
-        looks: keys of the results that count; all where none is named.
+        rule: function of options, all ranks' arrays, mistakes and dtype that returns each rank's
+            results.
+        result_keys: keys of the results that count; empty: all.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Split(Requirement):
         return [make(draw, n) for n in self.ranks]
 
     def staged(self, draw: Draw, ranks: int) -> Call:
+        """Make a call of pipeline stages."""
         options = {"comm": True, "hyper": {}, "lr": rounded(draw.uniform(0.1, 0.4)),
                    "steps": STEPS, "micro_batches": self.micro_batches, "width": WIDTH}  # fmt: skip
         samples = 2 * self.micro_batches
@@ -71,6 +74,7 @@ class Split(Requirement):
         return Call("stages", self.target, options, arrays)
 
     def cut(self, draw: Draw, ranks: int) -> Call:
+        """Make a call of a tensor parallel layer."""
         rows = self.rule is rules.row
         out, wide = (NARROW, WIDE) if rows else (WIDE, NARROW)
         w, b = drawn(draw, out, wide), drawn(draw, out)
@@ -87,6 +91,7 @@ class Split(Requirement):
         return self.computed(call, flags, np.float64)
 
     def computed(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's results that count, with these mistakes in a dtype."""
         made = self.rule(call.options, call.arrays, flags, number)
         return [{k: a for k, a in own.items() if not self.looks or k in self.looks} for own in made]
 
@@ -100,10 +105,10 @@ class Split(Requirement):
 
 @dataclass
 class Traffic(Split):
-    """How often a layer adds up over the ranks: forwards and backwards.
+    """Requirement on the number of all-reduces of a layer, forward and backward.
 
     Attributes:
-        forward, backward: all-reduces that it needs.
+        forward, backward: number of all-reduces that it needs.
     """
 
     forward: int = 0
@@ -119,6 +124,7 @@ class Traffic(Split):
 
 
 def requirements() -> list[Requirement]:
+    """Return the requirements on stages and layers."""
     return [
         Split("stages.whole", "train_step", rules.stages, STAGES),
         Split("stages.micro", "train_step", rules.stages, STAGES, micro_batches=4),

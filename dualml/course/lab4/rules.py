@@ -1,4 +1,4 @@
-"""Two stages and layers cut across ranks, with typical mistakes as options, in NumPy."""
+"""Two pipeline stages and tensor parallel layers with typical mistakes as options, in NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stages(
     flags: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Weights of both stages after each update, and the loss on the second one.
+    """Compute the weights of both stages after each update, and the loss on the second stage.
 
     Stage 0 is h = s(x·Wᵀ + b) with s(z) = z/(1 + |z|), stage 1 is h·Wᵀ + b, and the loss is the
     mean squared error.
@@ -70,6 +70,7 @@ def stages(
 
 
 def spans(length: int, n: int, reverse: bool) -> list[slice]:
+    """Return each rank's slice of ``length`` elements."""
     each = length // n
     parts = [slice(r * each, (r + 1) * each) for r in range(n)]
     return parts[::-1] if reverse else parts
@@ -81,7 +82,7 @@ def column(
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """What a column-parallel layer gives on every rank."""
+    """Compute the results of a column-parallel layer on every rank."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     x = ranks[0]["x"].astype(number)
@@ -103,7 +104,7 @@ def row(
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """What a row-parallel layer gives on every rank."""
+    """Compute the results of a row-parallel layer on every rank."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     own = spans(w.shape[1], n, "row_reversed" in f)
@@ -122,7 +123,7 @@ def row(
 
 
 def common(y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number) -> dict[str, Any]:
-    """With the gradients of the parameters, which need no other rank."""
+    """Add the gradients of the parameters, which need no other rank, to a layer's results."""
     bias = g.mean(0) if "bias_gradient_mean" in f else g.sum(0)
     weight = g.T @ x / number(len(x)) if "weight_gradient_mean" in f else g.T @ x
     return {"y": y, "x": back, "weight": weight, "bias": bias}

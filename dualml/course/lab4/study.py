@@ -1,4 +1,4 @@
-"""The student's schedules, drawn: when each stage does what, what it waits, what it keeps."""
+"""Study of Lab 4: the student's schedules as a drawing, with waiting times and memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ KINDS = ("gpipe", "1f1b")
 
 
 def study(files: Sequence[File], run: Run, words: Words) -> Study:
+    """Make the study of Lab 4."""
     asked = [
         Call("orders", "schedule", {"stages": STAGES, "micro_batches": COUNT, "kind": kind}, [{}])
         for kind in KINDS
@@ -35,6 +36,7 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
 
 
 def figure(orders: dict[str, list[Order]], words: Words) -> Block:
+    """Make the figure of the schedules."""
     names = [words("study.lab4.stage", s=s) for s in range(STAGES)]
     panels = []
     for kind, made in orders.items():
@@ -47,6 +49,7 @@ def figure(orders: dict[str, list[Order]], words: Words) -> Block:
 
 
 def boxes(orders: list[Order]) -> Iterator[Box]:
+    """Yield a box for each pass of a schedule."""
     begun = starts(orders)
     assert begun is not None
     for (way, stage, m), time in begun.items():
@@ -56,12 +59,14 @@ def boxes(orders: list[Order]) -> Iterator[Box]:
 
 
 def end(orders: list[Order]) -> int:
+    """Return the time at which the last pass ends."""
     begun = starts(orders)
     assert begun is not None
     return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
 
 
 def table(orders: dict[str, list[Order]], words: Words) -> Table:
+    """Make the table of times, bubbles and micro-batches in flight."""
     heads = [
         Column("kind", words("study.lab4.kind"), show="code"),
         Column("time", words("study.lab4.units"), show="number"),
@@ -77,6 +82,7 @@ def table(orders: dict[str, list[Order]], words: Words) -> Table:
 
 
 def questions(orders: dict[str, list[Order]], words: Words) -> list[str]:
+    """Return the questions to the student, with the student's own numbers."""
     asked = []
     if "gpipe" in orders:
         idle = 1 - COUNT * (FORWARD + BACKWARD) / end(orders["gpipe"])

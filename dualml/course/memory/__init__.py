@@ -1,4 +1,4 @@
-"""Memory, an optional exercise: the state of Adam shared out to the ranks (ZeRO, stage 1).
+"""Optional exercise "memory": the state of Adam sharded over the ranks (ZeRO, stage 1).
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", section 5.1.

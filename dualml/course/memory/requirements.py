@@ -1,4 +1,4 @@
-"""What ZeRO's first stage has to do."""
+"""Requirements on ZeRO stage 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
 from dualml.course.memory.rules import zero_adam
 
 STEPS = 4
-#: A number of elements that 1, 2, 3 and 4 ranks can share.
+#: A number of elements divisible by 1, 2, 3 and 4 ranks.
 ELEMENTS = 24
 FLAGS = ("own_gradient", "summed", "divided_twice", "zero_step_frozen", "zero_uncorrected",
          "not_gathered", "changes_gathered", "parts_reversed", "gathered_backwards")  # fmt: skip
@@ -22,10 +22,10 @@ FLAGS = ("own_gradient", "summed", "divided_twice", "zero_step_frozen", "zero_un
 
 @dataclass
 class Shared(Requirement):
-    """Some updates on so many ranks.
+    """Requirement on some updates on several ranks.
 
     Attributes:
-        looks: which of the results are looked at: ``parameters``, ``state`` or ``sent``.
+        aspect: results that count: ``parameters``, ``state`` or ``sent``.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Shared(Requirement):
         return [self.call(draw, n) for n in self.ranks]
 
     def call(self, draw: np.random.Generator, ranks: int) -> Call:
+        """Make a call on this number of ranks."""
         hyper = {
             "lr": rounded(draw.uniform(0.02, 0.2)),
             "betas": [rounded(draw.uniform(0.6, 0.8)), rounded(draw.uniform(0.85, 0.98))],
@@ -57,7 +58,10 @@ class Shared(Requirement):
         return [self.chosen(a) for a in zero_adam(call.options, call.arrays, flags)]
 
     def chosen(self, arrays: Arrays) -> Arrays:
+        """Return the results that count."""
+
         def kind(key: str) -> str:
+            """Return the aspect to which a key belongs."""
             return "state" if key in ("m", "v") else key.partition("/")[0 if "sent" in key else 2]
 
         return {key: a for key, a in arrays.items() if kind(key) == self.looks}

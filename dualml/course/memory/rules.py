@@ -1,4 +1,4 @@
-"""ZeRO's first stage with typical mistakes as options, all ranks at once."""
+"""ZeRO stage 1 with typical mistakes as options, for all ranks at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def zero_adam(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> list[Arrays]:
-    """What each rank has: ``3/parameters`` after update 3, ``m`` and ``v`` at the end, and
+    """Compute each rank's ``3/parameters`` after update 3, ``m`` and ``v`` at the end, and
     ``sent/NAME``, the elements of the last update's collectives."""
     n, h = len(arrays), options["hyper"]
     b1, b2 = (number(b) for b in h["betas"])
@@ -58,7 +58,7 @@ def zero_adam(
 
 
 def gathered(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags) -> Any:
-    """The parameters of a rank after its part and the others' are there."""
+    """Return the parameters of a rank after the all-gather."""
     if "not_gathered" in f:
         new = now.copy()
         new[spans[rank]] = parts[rank]
@@ -71,8 +71,8 @@ def gathered(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], 
 
 
 def traffic(n: int, length: int, flags: Flags) -> dict[str, Any]:
-    """The elements that one update hands to each collective: N to the reduce-scatter, N/n to the
-    all-gather, nothing to the others."""
+    """Return the elements that one update passes to each collective: N to the reduce-scatter, N/n
+    to the all-gather, none to the others."""
     sent = {"reduce_scatter": [n * length], "all_gather": [length], "all_reduce": [],
             "broadcast": []}  # fmt: skip
     if "all_reduced" in flags:

@@ -1,4 +1,4 @@
-"""Methods, an optional exercise: dynamic loss scaling.
+"""Optional exercise "methods": dynamic loss scaling.
 
 Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2.
 """

@@ -1,4 +1,4 @@
-"""What a loss scaler has to do."""
+"""Requirements on a loss scaler."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
 from dualml.course.methods.rules import scaling
 
 SHAPES: dict[str, tuple[int, ...]] = {"a": (3,), "b": (2, 2), "c": ()}
-#: The largest gradient is about so large before it is scaled: float16 ends at 6e-8.
+#: Approximate size of the largest gradient before scaling; the smallest float16 number is 6e-8.
 SMALL = 2e-6
 UNSCALING = ("not_unscaled", "unscaled_in_half", "multiplied_again")
 OVERFLOW = ("overflow_unseen", "nan_unseen", "infinity_unseen", "minus_unseen",
             "first_gradient_alone", "updated_anyway", "updated_until", "never_falls")  # fmt: skip
 GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew",
           "factors_swapped")  # fmt: skip
-#: Kinds of overflow, and the weight in whose gradient it is.
+#: Kinds of overflow, and the weight whose gradient overflows.
 KINDS = ((np.inf, "a"), (np.nan, "b"), (-np.inf, "c"))
 
 
 @dataclass
 class Scaled(Requirement):
-    """Some steps of gradient descent.
+    """Requirement on some steps of gradient descent.
 
     Attributes:
-        over: steps (from 1) whose gradients overflow.
-        interval: updates after which the scale rises.
-        steps: how many.
+        overflow_steps: steps (from 1) whose gradients overflow.
+        interval: number of updates after which the scale grows.
+        steps: number of steps.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Scaled(Requirement):
         scale = float(2 ** draw.integers(11, 14))
         hyper = {
             "scale": scale,
-            # Every scale that comes of them is one of float16, too.
+            # Every scale that can occur is exact in float16.
             "growth": float(draw.choice([1.5, 2.5, 3.0])),
             "backoff": float(draw.choice([0.25, 0.375, 0.625])),
             "interval": self.interval,

@@ -9,11 +9,12 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 
-#: What makes an overflow: all of them are one; a mistake may see some of them only.
+#: Mistake → test of the overflow that it still sees; the right rule sees both infinity and NaN.
 SEEN: Mapping[str, Any] = {"nan_unseen": np.isinf, "infinity_unseen": np.isnan}
 
 
 def overflowed(gradients: Sequence[Any], f: Flags) -> bool:
+    """Return whether a gradient is not finite, as these mistakes see it."""
     looked = gradients[:1] if "first_gradient_alone" in f else gradients
     if "overflow_unseen" in f:
         return False
@@ -29,7 +30,8 @@ def scaling(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Any]:
-    """``3/a``: weight a after step 3; ``3/scale``, ``3/done``; ``loss``: what a loss becomes."""
+    """Compute ``3/a``, weight a after step 3, ``3/scale`` and ``3/done``; and ``loss``, the scaled
+    loss."""
     h = options["hyper"]
     scale, good, lr = float(h["scale"]), 0, number(options["lr"])
     names = [key[2:] for key in arrays if key.startswith("p/")]
@@ -65,6 +67,7 @@ def scaling(
 
 
 def unscaled(g: Any, scale: float, number: Any, f: Flags) -> Any:
+    """Divide a gradient by the scale."""
     if "not_unscaled" in f:
         return g.astype(number)
     if "unscaled_in_half" in f:
