@@ -1,7 +1,8 @@
-"""What the communicators can do here: every primitive run live, its result compared with NumPy's.
+"""Capabilities of the communicators, probed: every primitive is run, and its result compared with
+NumPy's.
 
-`Communicator.how` says how a primitive is executed; it is believed only where the result is right
-and the traffic fits what was said.
+`Communicator.how` says how a primitive is implemented; the answer is accepted only where the result
+is correct and the traffic is consistent with it.
 """
 
 from dualml.capabilities.columns import Column, Entry, examine

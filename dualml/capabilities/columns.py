@@ -1,4 +1,5 @@
-"""One column for each backend and device: what its ranks found, put together."""
+"""The table of capabilities: one column per backend and device, merged from the results of its
+ranks."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from dualml.errors import TrialError, Unsupported, UserError
 from dualml.launch.ranks import run_ranks
 from dualml.machine import nvidia
 
-#: Seconds a rank waits for another, and for one backend altogether.
+#: Seconds that a rank waits for another, and that one backend may take in total.
 TIMEOUT, LIMIT = 20.0, 120.0
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One primitive with one type and operation: ``kind`` is that of `How`, or ``failed``."""
+    """Result for one primitive with one dtype and operation; ``kind`` is that of the
+    implementation, or ``failed``."""
 
     kind: str
     detail: str
@@ -26,12 +28,14 @@ class Entry:
 
 @dataclass
 class Column:
-    """One backend on one device.
+    """Results for one backend on one device.
 
     Attributes:
-        reason: why nothing could be tried, None where it could.
-        asked: the device was asked for, so that doing without it is a failure.
-        entries: primitive → type → operation (``""`` where there is none) → what came out.
+        backend, device: that were probed.
+        asked: whether the user asked for the device, so that its absence is a failure.
+        reason: why nothing could be tried; None where it could.
+        seconds: that probing took.
+        entries: primitive → dtype → operation (``""`` where there is none) → result.
     """
 
     backend: str
@@ -43,23 +47,26 @@ class Column:
 
     @property
     def ok(self) -> bool:
-        """Whether all that ran is right."""
+        """Whether every primitive that ran is correct."""
         if self.reason is not None:
             return not self.asked
         return all(entry.kind != "failed" for name in self.entries for entry in self.flat(name))
 
     def flat(self, primitive: str) -> list[Entry]:
+        """Return the results of a primitive for all dtypes and operations."""
         return [e for ops in self.entries[primitive].values() for e in ops.values()]
 
     def summary(self, primitive: str) -> Entry:
-        """The cell of a table: what failed first, else what most types and operations do."""
+        """Return the cell of the table: the first failure, else what most dtypes and operations
+        have."""
         entries = self.flat(primitive)
         kinds = [entry.kind for entry in entries]
         kind = "failed" if "failed" in kinds else max(kinds, key=kinds.count)
         return next(entry for entry in entries if entry.kind == kind)
 
     def differing(self, primitive: str) -> dict[str, list[str]]:
-        """Kind → types (and operations, if not all of a type) that differ from `summary`."""
+        """Return kind → dtypes (with operations, unless all of a dtype) that differ from
+        `summary`."""
         usual, types = self.summary(primitive).kind, dict[str, list[str]]()
         for dtype, ops in self.entries[primitive].items():
             for kind in sorted({e.kind for e in ops.values()} - {usual}):
@@ -69,6 +76,7 @@ class Column:
         return types
 
     def describe(self) -> dict[str, Any]:
+        """Return the column as JSON values."""
         rows = {
             name: asdict(self.summary(name))
             | {
@@ -92,14 +100,16 @@ def examine(
     ranks: int = 2,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Column]:
-    """One column for each backend that has ranks and each device.
+    """Probe every backend that has ranks on each device; return one column for each.
 
     Args:
-        devices: words of ``--device``; None is the CPU, and the GPU where there is one.
-        progress: told what is tried next.
+        chosen: the backends.
+        devices: values of ``--device``; None means the CPU, and the GPU where there is one.
+        ranks: number of ranks.
+        progress: called with the name of what is probed next.
 
     Raises:
-        UserError: fewer than two ranks, which have nothing to tell each other.
+        UserError: fewer than two ranks, which have nothing to exchange.
     """
     if ranks < 2:
         raise UserError(f"--ranks must be at least 2; received {ranks}")
@@ -115,6 +125,7 @@ def examine(
 
 
 def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Column:
+    """Probe one backend on one device."""
     column, begin = Column(info.name, device, asked), time.perf_counter()
     try:
         results = run_ranks(info.name, ranks, "dualml.capabilities.probe:probe", device=device,
@@ -128,7 +139,7 @@ def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Column:
 
 
 def merge(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Entry]]]:
-    """What the ranks found, as one: it failed where it failed on any."""
+    """Merge the results of the ranks; a primitive failed where it failed on any rank."""
     merged: dict[str, dict[str, dict[str, Entry]]] = {}
     for rank, result in enumerate(results):
         for name, dtype, op, kind, detail in result["entries"]:

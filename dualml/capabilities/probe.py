@@ -1,4 +1,5 @@
-"""The side of the ranks: every primitive, type and operation, run and compared."""
+"""The ranks' side of probing: every primitive, dtype and operation is run and compared with
+NumPy."""
 
 from __future__ import annotations
 
@@ -17,16 +18,19 @@ from dualml.errors import CommunicationError, Unsupported
 Pairs = list[tuple[Any, Any]]
 LENGTH = 7
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "asynchronous")
-#: Of no type: tried with one only.
+#: Primitives without a dtype, which are run once.
 TYPELESS = ("barrier", "subgroup")
 MESSAGES = ("exchange", "tags", "any_source")
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
 def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
-    """Runs on every rank: all primitives, types and operations, each against NumPy.
+    """Run all primitives, dtypes and operations on this rank, and compare each with NumPy.
 
-    Where one raised, the group may be beyond use, and the rest counts as failed, untried.
+    After an exception the group may be unusable, and the remaining ones count as failed.
+
+    Returns:
+        The device, and rows of (primitive, dtype, operation, kind, detail).
     """
     entries: list[tuple[str, str, str, str, str]] = []
     lost = ""
@@ -54,13 +58,14 @@ def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
 
 
 def operations(primitive: str, dtype: str) -> list[str]:
+    """Return the operations of a primitive for a dtype; ``[""]`` for one without a reduction."""
     if primitive not in REDUCTIONS:
         return [""]
     return operations_of(dtype)
 
 
 def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) -> str:
-    """Run one; what is wrong with it, or nothing."""
+    """Run one primitive; return what is wrong with its result, or an empty text."""
     arrays = [contribution(rank, dtype) for rank in range(comm.size)]
     comm.traffic.reset()
     pairs = RUNS[primitive](comm, comm.tensor(arrays[comm.rank]), arrays, op)
@@ -79,12 +84,14 @@ def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) 
 
 
 def contribution(rank: int, dtype: str) -> Any:
-    """Small whole numbers: sums and products of a few ranks are exact in every type."""
+    """Return a rank's input: small integers, so that sums and products over a few ranks are exact
+    in every dtype."""
     numbers = np.random.default_rng(rank).integers(1, 4, LENGTH) * (-1) ** rank
     return numbers.astype(dtype)
 
 
 def reduced(arrays: Sequence[Any], op: str) -> Any:
+    """Return the expected result of a reduction, computed by NumPy."""
     if op in BITS:
         return BITS[op].reduce(np.stack(arrays))
     folds: dict[str, Any] = {"max": np.maximum, "min": np.minimum, "prod": np.multiply}
@@ -93,7 +100,8 @@ def reduced(arrays: Sequence[Any], op: str) -> Any:
 
 
 def _lost(comm: Communicator, key: str, broken: str) -> str:
-    """Whether any rank raised: then all stop together."""
+    """Let the ranks agree on whether any of them raised an exception; return the key that failed,
+    or an empty text."""
     place = comm.place
     everyone = range(place.size)
     try:
@@ -123,7 +131,7 @@ def _exchange(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pai
 
 
 def _tags(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    """Two messages to the right neighbour, received in the other order."""
+    """Send two messages to the right neighbour, and receive them in the opposite order."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     sent = [comm.isend(x, right, 1), comm.isend(comm.combine(comm.copy(x), x, "sum"), right, 2)]
     twice, _ = comm.recv(comm.empty_like(x), left, 2)
@@ -144,7 +152,8 @@ def _any_source(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> P
 
 
 def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    """The reductions, and with the sum all other collectives, begun and waited for afterwards."""
+    """Start the reductions (and with the sum all other collectives) without waiting, then wait for
+    them."""
     last = comm.size - 1
     total, own = reduced(arrays, op), comm.rank == last
     begun: list[tuple[Any, list[Any] | None]] = [(comm.all_reduce(x, op, wait=False), [total])]
@@ -190,7 +199,7 @@ def _subgroup(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pai
     return pairs
 
 
-#: Primitive → runs it, and pairs what came with what should have come.
+#: Primitive → function that runs it and returns pairs of result and expected result.
 RUNS: dict[str, Callable[[Communicator, Any, Sequence[Any], str], Pairs]] = {
     "all_reduce": lambda c, x, a, op: [(c.all_reduce(x, op), reduced(a, op))],
     "reduce": _reduce,

@@ -1,5 +1,8 @@
-"""Checkpoints that outlive a layout: saved in slices by all ranks, read under any other mesh, world
-size or framework, and converted from and to what others write."""
+"""Checkpoints that are independent of a layout.
+
+All ranks save their slices; any mesh, world size or framework can read them; other formats can be
+converted from and to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices of tensors as boxes: an offset and a shape along every axis."""
+"""Boxes, which are slices of tensors given by an offset and a shape along every axis."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True, order=True)
 class Box:
-    """Consecutive indices along every axis; of a scalar the empty tuple.
+    """Consecutive indices along every axis; for a scalar both tuples are empty.
 
     Example:
-        >>> str(Box((0, 2), (4, 6)))
+        >>> str(IndexBox((0, 2), (4, 6)))
         '[0:4, 2:8]'
     """
 
@@ -23,30 +23,34 @@ class Box:
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> Box:
+        """Return the box that covers a whole tensor of this shape."""
         return cls((0,) * len(shape), tuple(shape))
 
     @property
     def volume(self) -> int:
+        """Number of elements in the box."""
         return math.prod(self.shape)
 
     @property
     def end(self) -> tuple[int, ...]:
+        """Exclusive end index along every axis."""
         return tuple(o + n for o, n in zip(self.offset, self.shape, strict=True))
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Of the whole tensor."""
+        """Slices that cut this box out of the whole tensor."""
         return self.inside((0,) * len(self.offset))
 
     def inside(self, origin: Sequence[int]) -> tuple[slice, ...]:
-        """Of an array whose first element is the tensor's at ``origin``."""
+        """Return the slices that cut this box out of an array whose first element is the tensor's
+        element at ``origin``."""
         return tuple(
             slice(o - start, o - start + n)
             for o, n, start in zip(self.offset, self.shape, origin, strict=True)
         )
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether it is a box of a tensor of that shape."""
+        """Whether the box lies inside a tensor of this shape."""
         return (
             len(shape) == len(self.offset) == len(self.shape)
             and min((*self.offset, *self.shape), default=0) >= 0
@@ -54,7 +58,7 @@ class Box:
         )
 
     def meet(self, other: Box) -> Box | None:
-        """What both have; None: no element."""
+        """Return the intersection with another box, or None if it is empty."""
         low = tuple(map(max, self.offset, other.offset))
         high = tuple(map(min, self.end, other.end))
         if any(a >= b for a, b in zip(low, high, strict=True)):
@@ -62,7 +66,7 @@ class Box:
         return Box(low, tuple(b - a for a, b in zip(low, high, strict=True)))
 
     def without(self, other: Box) -> Iterator[Box]:
-        """The rest of this box as disjoint boxes, at most two for each axis."""
+        """Yield this box minus ``other`` as disjoint boxes, at most two per axis."""
         if (common := self.meet(other)) is None:
             yield self
             return
@@ -78,8 +82,8 @@ class Box:
             offset[axis], shape[axis] = low, high - low
 
     def runs(self, most: int) -> Iterator[Box]:
-        """The box in pieces of at most ``most`` elements whose elements, one piece after the other,
-        are those of the box in C order."""
+        """Yield the box in pieces of at most ``most`` elements; the pieces, one after the other,
+        hold the box's elements in C order."""
         if self.volume <= most:
             yield self
             return
@@ -100,10 +104,12 @@ class Box:
 
 
 def uncovered(shape: Sequence[int], boxes: Sequence[Box], *, disjoint: bool = False) -> list[Box]:
-    """The parts of a tensor that are in none of the boxes.
+    """Return the parts of a tensor that are in none of the boxes.
 
     Args:
-        disjoint: whether they are known to share nothing.
+        shape: of the tensor.
+        boxes: inside the tensor.
+        disjoint: whether the boxes are known not to overlap.
     """
     whole = sum(box.volume for box in boxes) == math.prod(shape)
     if whole and (disjoint or overlap(boxes) is None):
@@ -115,10 +121,10 @@ def uncovered(shape: Sequence[int], boxes: Sequence[Box], *, disjoint: bool = Fa
 
 
 def overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:
-    """The numbers of two boxes that share elements; None: there are none.
+    """Return the indices of two boxes that share elements, or None if there are none.
 
-    Boxes are swept along the axis that most of them differ in, so that those of a mesh take no
-    time that grows with the square of their number.
+    Boxes are swept along the axis in which most of them differ, so that for the boxes of a mesh the
+    time does not grow with the square of their number.
     """
     there = [number for number, box in enumerate(boxes) if box.volume]
     if len(there) < 2 or not boxes[0].shape:
@@ -138,11 +144,12 @@ def overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:
 
 
 def of_range(shape: Sequence[int], begin: int, end: int) -> list[Box]:
-    """The elements ``begin`` … ``end`` − 1 of the flattened tensor as boxes, in that order: what a
-    rank holds that was dealt a range of a flat buffer. At most 2·d − 1 for d axes.
+    """Return the elements ``begin`` … ``end`` − 1 of the flattened tensor as boxes, in that order:
+    what a rank holds whose shard is a range of a flat buffer. There are at most 2·d − 1 boxes for d
+    axes.
 
     Example:
-        >>> [str(box) for box in of_range((3, 4), 2, 12)]
+        >>> [str(box) for box in range_boxes((3, 4), 2, 12)]
         ['[0:1, 2:4]', '[1:3, 0:4]']
     """
     if begin >= end:

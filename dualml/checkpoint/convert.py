@@ -1,7 +1,7 @@
-"""Write a checkpoint in another format or another number of files, piece by piece.
+"""Convert a checkpoint to another format or another number of files, piece by piece.
 
-What is written stands beside its place under another name until it is whole and on the disk; then
-it is renamed. An interruption leaves nothing under the name that was asked for.
+The output is written next to its target under a temporary name, and renamed when it is complete and
+on disk. An interruption leaves nothing under the requested name.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from dualml.communicator.parts import parts_of
 from dualml.errors import UserError, nearest
 from dualml.files import write_json
 
-#: Bytes that are read at once.
+#: Bytes read at once.
 AT_ONCE = 8 * 2**20
 MOST_SHARDS = 100_000
-#: Beyond the tensors: headers and manifests.
+#: Bytes needed beyond the tensors, for headers and manifests.
 BESIDES = 64 * 2**10
 
 
 def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | None = None) -> str:
-    """Write all tensors of a checkpoint, bit for bit.
+    """Write all tensors of a checkpoint in another format, bit for bit.
 
     Args:
+        source: the checkpoint to read.
         target: a new file or folder.
-        to: one of `TARGETS`; by default what the name of ``target`` says, else ``dualml``.
-        shards: files. Tensors are cut along their first axis in ``dualml`` and ``dcp``; in
-            ``safetensors`` they stay whole. 1 by default.
+        to: one of `TARGETS`; by default derived from the name of ``target``, else ``dualml``.
+        shards: number of files. Tensors are split along their first axis in ``dualml`` and ``dcp``;
+            in ``safetensors`` they stay whole. 1 by default.
 
     Returns:
         The format.
 
     Raises:
-        UserError: the target is there already, is called as its reader would not read it, or lies
-            in the source; the disk is full, a file of the source was changed, or the format has
-            not the type of a tensor.
+        UserError: the target exists already, has a name that its reader would not accept, or lies
+            in the source; the disk is full, a file of the source was changed, or the format does
+            not support the dtype of a tensor.
     """
     target = Path(target)
     to = to or {".safetensors": "safetensors", ".npz": "npz"}.get(target.suffix, "dualml")
@@ -86,7 +87,7 @@ def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | 
 
 
 def check_target(source: Checkpoint, target: Path, single: bool) -> None:
-    """Raises `UserError` for a place where nothing may be written, or not under that name."""
+    """Raise `UserError` for a target that must not be written, or not under that name."""
     empty = not single and not target.is_symlink() and target.is_dir() and not any(target.iterdir())
     if empty and target.samefile(Path.cwd()):
         raise UserError(f"{target} is the folder you are in: name a new one")
@@ -102,14 +103,15 @@ def check_target(source: Checkpoint, target: Path, single: bool) -> None:
 
 
 def begun(target: Path) -> str:
-    """What a file or folder is called until it is whole, but for the number of its process."""
+    """Return the temporary name of a file or folder while it is written, without the process id
+    that follows it."""
     return f".{target.name}.dualml-{socket.gethostname()}-"
 
 
 def remove_left(target: Path) -> None:
-    """Remove what processes of this host left that were killed while they wrote this target.
+    """Remove temporary files of this target left by processes of this host that were killed.
 
-    One with our own number was another's: numbers repeat in containers.
+    A file with this process's own id comes from an earlier process: ids repeat in containers.
     """
     for path in target.parent.glob(f"{glob.escape(begun(target))}*"):
         number = path.name.removeprefix(begun(target))
@@ -120,6 +122,7 @@ def remove_left(target: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
+    """Remove a folder with its content, or a file, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -127,15 +130,17 @@ def remove_tree(path: Path) -> None:
 
 
 def planned(tensor: Stored, box: Box) -> Planned:
+    """Describe a slice of a stored tensor as a tensor to be written, read piece by piece."""
     return Planned(tensor.kind, box.shape, functools.partial(tensor.pieces, box, AT_ONCE))
 
 
 def whole(source: Checkpoint, names: Sequence[str]) -> dict[str, Planned]:
+    """Describe these tensors, unsplit, as tensors to be written."""
     return {n: planned(source.tensors[n], Box.whole(source.tensors[n].shape)) for n in names}
 
 
 def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
-    """One file, or a folder as Hugging Face has it; ``count`` 0: a file."""
+    """Write one file, or a folder in Hugging Face's layout; ``count`` 0 means a single file."""
     if count == 0:
         writing.write(fresh, whole(source, list(source.tensors)), metadata(None, source.step, 1))
         return
@@ -155,7 +160,8 @@ def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def dealt(source: Checkpoint, count: int) -> list[list[str]]:
-    """Tensors in their order in at most ``count`` files of nearly equal size, none without."""
+    """Assign whole tensors, in their order, to at most ``count`` files of nearly equal size; no
+    file is empty."""
     files: list[list[str]] = [[] for _ in range(count)]
     at, total = 0, max(1, source.nbytes)
     for name, tensor in source.tensors.items():
@@ -166,8 +172,8 @@ def dealt(source: Checkpoint, count: int) -> list[list[str]]:
 
 
 def sliced(source: Checkpoint, count: int) -> list[dict[str, Box]]:
-    """File → its slice of each tensor: nearly equal parts along the first axis, at most one of
-    each. Tensors with fewer rows than there are files are in some of them only."""
+    """Return, for each file, its slice of each tensor: nearly equal parts along the first axis, at
+    most one per tensor. A tensor with fewer rows than files is in some of the files only."""
     files: list[dict[str, Box]] = [{} for _ in range(count)]
     for number, (name, tensor) in enumerate(source.tensors.items()):
         if not tensor.elements or not tensor.shape or count == 1:
@@ -185,6 +191,7 @@ def sliced(source: Checkpoint, count: int) -> list[dict[str, Box]]:
 def write_sliced(
     source: Checkpoint, folder: Path, count: int, name_of: Callable[[int], str]
 ) -> dict[str, Written]:
+    """Write the tensors split over ``count`` files; return file name → size and hash."""
     files, written = sliced(source, count), {}
     for number, boxes in enumerate(files):
         tensors = {name: planned(source.tensors[name], box) for name, box in boxes.items()}
@@ -195,6 +202,7 @@ def write_sliced(
 
 
 def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
+    """Write a folder in dualml's own format, with a manifest."""
     place = prepare(fresh, source.step or 0)
     files = write_sliced(source, place, count, lambda number: f"rank{number}.safetensors")
     tensors: Mapping[str, tuple[str, Shape]]
@@ -204,7 +212,8 @@ def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
-    """The names of torch's writer of safetensors for several ranks."""
+    """Write a folder for `torch.distributed.checkpoint`, with the file names that torch's
+    safetensors writer uses for several ranks."""
     fresh.mkdir()
     write_sliced(
         source, fresh, count, lambda n: f"shard-{n + 1:05}-model-00001-of-00001.safetensors"
@@ -212,10 +221,11 @@ def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def to_npz(source: Checkpoint, fresh: Path, count: int) -> None:
+    """Write one NumPy archive."""
     npz.write(fresh, whole(source, list(source.tensors)))
 
 
-#: Format → what writes it into a new file or folder.
+#: Format → function that writes it into a new file or folder.
 TARGETS: dict[str, Callable[[Checkpoint, Path, int], None]] = {
     "dualml": to_dualml,
     "safetensors": to_safetensors,

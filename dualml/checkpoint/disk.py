@@ -1,4 +1,4 @@
-"""The disk: what is on it for good, and what does not fit on it."""
+"""Flush files to the disk, and report a disk that is full."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from dualml.errors import UserError
 
-#: A full disk, a quota, a limit for one file.
+#: Error numbers of a full disk, an exceeded quota and a file size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def synced(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -23,7 +23,7 @@ def synced(path: Path) -> None:
 
 
 def check_room(folder: Path, nbytes: int) -> None:
-    """Raises `UserError` where a disk has fewer bytes left, before anything is written."""
+    """Raise `UserError` where a disk has fewer than ``nbytes`` free, before anything is written."""
     if (free := shutil.disk_usage(folder).free) < nbytes:
         raise UserError(
             f"{folder}: {nbytes:,} bytes are to be written and {free:,} are free: free some space, "
@@ -32,7 +32,7 @@ def check_room(folder: Path, nbytes: int) -> None:
 
 
 def reason(error: Exception, folder: Path) -> str:
-    """What went wrong when the folder was written, with the remedy where it is full."""
+    """Return why writing to the folder failed, with a remedy if the disk is full."""
     if isinstance(error, UserError):
         return str(error)
     if not isinstance(error, OSError):

@@ -17,19 +17,19 @@ from dualml.experiment.initial import Initial
 from dualml.files import check_regular
 from dualml.parse import is_unicode
 
-#: Types whose numbers become float32; those of F64 are rounded.
+#: Element types that are converted to float32; F64 is rounded.
 FLOATS = ("F16", "BF16", "F32", "F64")
-#: Largest file: what is kept of it, the plan writes once for every seed.
+#: Largest file in bytes: the plan stores its weights once per seed.
 MOST_BYTES = 2**32
-#: Tensors of another type that an error names.
+#: Tensors of an unsupported type that an error names.
 MOST_NAMED = tensorfile.MOST_NAMES
 
 
 def open_initial(text: str) -> Checkpoint:
-    """Open the file that ``initial`` names; its header alone is read.
+    """Open the file that ``initial`` names; only its header is read.
 
     Raises:
-        UserError: there is no such file, it is not safetensors, or too large.
+        UserError: the file does not exist, is not safetensors, or is too large.
     """
     path = Path(text)
     if not is_unicode(text):  # the plan says where it is
@@ -63,8 +63,8 @@ def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
         The weights as float32 under their canonical names.
 
     Raises:
-        UserError: the file is of another model, with what is missing, what is too much and near
-            names; a tensor is no float, or not finite.
+        UserError: the file belongs to another model (the text lists missing, extra and similar
+            names), or a tensor is not floating point or not finite.
     """
     checkpoint = unwrapped(open_initial(text), shapes)
     checkpoint.match(shapes, "this experiment's")

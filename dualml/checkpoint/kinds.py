@@ -1,7 +1,7 @@
-"""Types of elements: safetensors' names for them, and how NumPy holds their bits.
+"""Element types: safetensors' names, and the NumPy dtypes that hold their bits.
 
 NumPy has no bfloat16 and no 8-bit floats. Their bits are held as unsigned integers of the same
-width, so that they pass through unchanged; `numbers` makes numbers of them where they are read.
+width, so that they pass through unchanged; `to_numbers` converts them where numbers are needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dualml.errors import UserError
 
 Array = NDArray[Any]
-#: Those that NumPy has, too, little-endian as in the files.
+#: Element types that NumPy supports, little-endian as in the files.
 EXACT: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
     "U8": np.dtype("u1"),
@@ -36,21 +36,23 @@ BITS: dict[str, np.dtype[Any]] = {
         ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), np.dtype("u1")
     ),
 }
-#: Kind → how its bits are held.
+#: Element type → dtype that holds its bits.
 HELD = EXACT | BITS
 
 
 def kind_of(dtype: np.dtype[Any]) -> str | None:
-    """The kind of an array's elements in either byte order; None: safetensors has none."""
+    """Return safetensors' name for the dtype of an array in either byte order, or None if there is
+    none."""
     native = dtype.newbyteorder("<")
     return next((kind for kind, own in EXACT.items() if own == native), None)
 
 
 def numbers(kind: str, held: Array, name: str) -> Array:
-    """What bits say: bfloat16 as float32, which has all its numbers; others as they are.
+    """Convert bits to numbers: bfloat16 to float32, which represents all its values; other types
+    are returned unchanged.
 
     Raises:
-        UserError: NumPy has no type that is meant for them.
+        UserError: NumPy has no dtype for these numbers.
     """
     if kind in EXACT:
         return held

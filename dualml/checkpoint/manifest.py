@@ -1,8 +1,8 @@
-"""``checkpoint.json``: what a sharded checkpoint is, written after everything that it names.
+"""The manifest ``checkpoint.json`` of a sharded checkpoint, written after every file it names.
 
-A checkpoint is a folder. Its tensors stand in a folder of their own inside (``step00000100``), one
-safetensors file or more for each rank that wrote. The manifest names the files; replacing it, in
-one step, is what makes a new checkpoint of them.
+A checkpoint is a folder. Its tensors are in a subfolder (``step00000100``), in one or more
+safetensors files per rank that wrote. The manifest names the files; a new checkpoint becomes valid
+when the manifest is replaced in one step.
 """
 
 from __future__ import annotations
@@ -30,33 +30,34 @@ FILE = r"^step\d{8,19}(-\d{1,6})?/rank\d{1,6}(\.\d{1,9})?\.safetensors$"
 FileName = Annotated[str, Field(pattern=FILE)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PLACE = re.compile(r"step\d{8,19}(-\d{1,6})?")
-#: Held by the one that saves; empty, and left where it is.
+#: Lock file held by the process that saves; it is empty, and is not removed.
 LOCK = ".checkpoint.lock"
-#: What may be in such a folder.
+#: Names of the files that may be in a folder of tensors.
 OWN = re.compile(r"rank\d{1,6}(\.\d{1,9})?\.safetensors|\.?checkpoint\.json(\.\d+)?")
 
 
 class FileRecord(Record):
-    """Of a file."""
+    """Size in bytes and SHA-256 of a file."""
 
     bytes: Count
     sha256: Sha256
 
 
 class TensorRecord(Record):
-    """Of a whole tensor; where its slices are, their files say."""
+    """Element type and shape of a whole tensor; where its slices are is stored in their files."""
 
     type: str
     shape: list[Count]
 
 
 class Manifest(Record):
-    """What the checkpoint is of.
+    """The content of ``checkpoint.json``.
 
     Attributes:
-        step: updates made; None: unknown.
+        dualml: version that wrote it.
+        step: number of updates made; None if unknown.
         layout: of the ranks that wrote it (``world_size``, ``data``, ``pipeline``, ``tensor``, …).
-        about: what else who saved it wants to know of it.
+        about: further facts, chosen by whoever saved it.
         files: relative path → its size and hash.
         tensors: canonical name → type and shape.
     """
@@ -73,7 +74,7 @@ MANIFEST = JsonFile("checkpoint.json", Manifest, version=1)
 
 
 def check(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Raises `UserError` for what a manifest cannot say, before anything is written."""
+    """Raise `UserError` for values that a manifest cannot hold, before anything is written."""
     given = {"step": step, "layout": dict(layout), "about": dict(about)}
     checked(Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name))
     for name, value in given.items():
@@ -85,10 +86,11 @@ def check(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any])
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Nobody else saves into the folder meanwhile; a process that is killed lets go of it.
+    """Hold the folder's lock inside the block, so that no other process saves into it. A killed
+    process releases the lock.
 
     Raises:
-        UserError: another one does, or the folder has something else in it.
+        UserError: another process saves into the folder, or it contains something else.
         OSError: it cannot be written.
     """
     from filelock import FileLock, Timeout
@@ -112,7 +114,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def check_own(folder: Path) -> None:
-    """Raises `UserError` for a folder that has something else in it."""
+    """Raise `UserError` for a folder that contains something other than a checkpoint."""
     if not (folder / MANIFEST.name).exists():
         strange = [p.name for p in folder.iterdir() if p.name != LOCK and not is_place(p)]
         if strange:
@@ -122,12 +124,12 @@ def check_own(folder: Path) -> None:
 
 
 def prepare(folder: Path, step: int) -> Path:
-    """Make the folder for the tensors of a new checkpoint, beside those of the last good one.
+    """Make the subfolder for the tensors of a new checkpoint, next to those of the last valid one.
 
-    What earlier writers left that were ended before their manifest is removed.
+    Subfolders left by earlier writers that were killed before writing a manifest are removed.
 
     Raises:
-        UserError: the folder has something else in it.
+        UserError: the folder contains something other than a checkpoint.
         OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,13 +142,13 @@ def prepare(folder: Path, step: int) -> Path:
 
 
 def kept(folder: Path) -> set[str]:
-    """The folders that the manifest names."""
+    """Return the subfolders that the manifest names."""
     last = MANIFEST.read_if_there(folder)
     return set() if last is None else {name.partition("/")[0] for name in last.files}
 
 
 def is_place(path: Path) -> bool:
-    """Whether it is a folder of tensors, with nothing in it that a checkpoint has not."""
+    """Whether a path is a subfolder of tensors and contains nothing else."""
     return (
         PLACE.fullmatch(path.name) is not None
         and path.is_dir()
@@ -155,7 +157,7 @@ def is_place(path: Path) -> bool:
 
 
 def forget(folder: Path, keep: set[str]) -> None:
-    """Remove folders of tensors but for these."""
+    """Remove all subfolders of tensors except these."""
     for path in folder.iterdir():
         if path.name not in keep and is_place(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -170,14 +172,17 @@ def commit(
     layout: Mapping[str, Scalar],
     about: Mapping[str, Any],
 ) -> None:
-    """Make the files in ``place`` the checkpoint of the folder that it is in.
+    """Make the files in ``place`` the valid checkpoint of its parent folder.
 
     Args:
-        files: name inside ``place`` → what was written.
+        place: the subfolder of the tensors.
+        files: name inside ``place`` → size and hash.
         tensors: name → type and shape.
+        step: number of updates made; None if unknown.
+        layout, about: as in `Manifest`.
 
     Raises:
-        UserError: a file is not as it was written, or the manifest is none that can be read.
+        UserError: a file was changed after it was written, or the manifest cannot be read back.
     """
     folder = place.parent
     manifest = MANIFEST.made(
@@ -198,7 +203,7 @@ def commit(
             )
     synced(place)
     MANIFEST.write(place, manifest)
-    MANIFEST.read(place)  # what its reader refuses must not take the place of the last good one
+    MANIFEST.read(place)  # an unreadable manifest must not replace the last valid one
     synced(place / MANIFEST.name)
     os.replace(place / MANIFEST.name, folder / MANIFEST.name)
     synced(folder)

@@ -1,4 +1,4 @@
-"""NumPy archives: read one array at a time, never with pickle, and written in pieces."""
+"""NumPy archives, read one array at a time without pickle, and written in pieces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from dualml.files import open_to_read, readable
 
 
 class Archive:
-    """An open archive; the array that was read last is kept, as its slices come one by one."""
+    """An open archive. It caches the array that was read last, because slices of it are read one by
+    one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,6 +32,11 @@ class Archive:
         self.array = functools.lru_cache(maxsize=1)(self.read)
 
     def read(self, member: str) -> Array:
+        """Read one array of the archive.
+
+        Raises:
+            UserError: it is damaged, too large for the memory, or of a type that no tensor has.
+        """
         info = self.file.getinfo(member)
         with readable(f"{self.path}: {member} is not readable"):
             check_unpacked(info.file_size, info.compress_size)
@@ -42,10 +48,10 @@ class Archive:
 
 
 def tensors(path: Path) -> dict[str, Stored]:
-    """By name, from the headers alone.
+    """Read the tensors of an archive by name; only the headers are read.
 
     Raises:
-        UserError: no archive of arrays, or one of a type that no tensor has.
+        UserError: the file is not an archive of arrays, or an array has a type that no tensor has.
     """
     with readable(f"{path}: not a readable .npz"):
         archive = Archive(path)
@@ -65,7 +71,7 @@ def tensors(path: Path) -> dict[str, Stored]:
 
 
 def is_pickled(path: Path) -> bool:
-    """Whether an archive is what `torch.save` writes."""
+    """Whether an archive was written by `torch.save`."""
     with (
         readable(f"{path}: not a readable archive"),
         open_to_read(path) as file,
@@ -75,7 +81,11 @@ def is_pickled(path: Path) -> bool:
 
 
 def header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of an array; what the archive has besides must agree with them."""
+    """Return the shape and dtype of an array.
+
+    Raises:
+        ValueError: the length of its data does not match.
+    """
     with archive.file.open(name) as file:
         first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]
         read: Any = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
@@ -88,11 +98,11 @@ def header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def write(path: Path, planned: Mapping[str, Planned]) -> None:
-    """Write a new archive, uncompressed, and wait until it is on the disk.
+    """Write a new archive, uncompressed, and flush it to the disk.
 
     Raises:
-        UserError: a tensor is of a type that NumPy has not, or has a name that archives cut.
-        OSError: the disk is full, among others.
+        UserError: a tensor has a type that NumPy lacks, or a name that archives truncate.
+        OSError: among others, the disk is full.
     """
     if lost := [name for name, tensor in planned.items() if tensor.kind in BITS]:
         kinds = sorted({planned[name].kind for name in lost})
@@ -118,5 +128,6 @@ def write(path: Path, planned: Mapping[str, Planned]) -> None:
 
 
 def copied(member: Any, pieces: Iterable[Array]) -> None:
+    """Write the pieces of an array into a member of an archive."""
     for piece in pieces:
         member.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""Go on from a checkpoint, whatever the layout that wrote it."""
+"""Resume a training from a checkpoint of any layout."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dualml.split.training import SplitTraining
 
 
 def restore(training: Training, checkpoint: Checkpoint) -> int:
-    """Load weights and optimizer state: of a model that is split what this rank has alone.
+    """Load weights and optimizer state into a training; for a split model only this rank's part.
 
     Returns:
-        The updates that were made.
+        The number of updates already made.
 
     Raises:
-        UserError: the checkpoint is of another model or optimizer, of weights alone, or has state
-            and no step.
+        UserError: the checkpoint belongs to another model or optimizer, holds only weights, or has
+            an optimizer state but no step.
     """
     split = training if isinstance(training, SplitTraining) else None
     shapes = split.shapes if split else {n: w.shape for n, w in training.weights().items()}
@@ -60,7 +60,7 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
 def check_slots(
     checkpoint: Checkpoint, own: Mapping[str, Arrays], slots: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Raises `UserError` where the optimizers differ; a rank without parameters has no state."""
+    """Raise `UserError` where the optimizer states differ; a rank without parameters has none."""
     here, there = own.keys() - {SLOT}, slots.keys() - {SLOT}
     if any(own.values()) and here != there:
         raise UserError(
@@ -74,6 +74,6 @@ def check_slots(
 
 
 def part(checkpoint: Checkpoint, name: str, piece: Piece) -> Array:
-    """What a rank has of a tensor, and no more of it is read."""
+    """Read the part of a tensor that a rank holds, and nothing else of it."""
     parts = [checkpoint.read(name, box.slices) for box in boxes_of(piece)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, piece.axis)

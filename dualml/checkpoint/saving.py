@@ -1,4 +1,4 @@
-"""Save a checkpoint from all ranks: each writes its slices, rank 0 the manifest when all have."""
+"""Save a checkpoint from all ranks: each writes its slices, then rank 0 writes the manifest."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from dualml.errors import UserError, plain
 from dualml.split.pieces import share
 from dualml.store.jsonfile import Scalar
 
-#: Bytes that are copied at once where they do not stand together.
+#: Bytes that are copied at once from an array that is not contiguous.
 AT_ONCE = 8 * 2**20
 
 
 class Held(NamedTuple):
-    """What ranks tell one another of a slice."""
+    """Description of a slice that ranks exchange: name, element type, shape of the whole, box."""
 
     name: str
     kind: str
@@ -39,11 +39,14 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, name: str, kind: str, *numbers: Sequence[int]) -> Held:
+        """Make the description from its JSON form: ``numbers`` are the whole shape, the offset and
+        the slice's shape."""
         whole, offset, own = map(tuple, numbers)
         return cls(name, kind, whole, Box(offset, own))
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the slice."""
         return self.box.volume * HELD[self.kind].itemsize
 
 
@@ -56,23 +59,23 @@ def save(
     layout: Mapping[str, Scalar] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Save what all ranks hold; every rank calls this, and the folder is the same for all.
+    """Save what all ranks hold; every rank calls this with the same folder.
 
-    A slice that several ranks hold is written by one of them. The checkpoint that is in the folder
-    stays the valid one until all ranks have written and the manifest is replaced; then it is
-    removed. An interruption at any moment leaves one of the two.
+    A slice that several ranks hold is written by one of them. The checkpoint already in the folder
+    stays valid until all ranks have written and the manifest is replaced; then it is removed. An
+    interruption at any moment leaves one of the two.
 
     Args:
         comm: the communicator of the ranks.
-        slices: of this rank; those of all ranks together cover every tensor.
-        folder: the same for all ranks; made where it is not there.
-        step: updates made.
+        slices: of this rank; the slices of all ranks together cover every tensor.
+        folder: the same for all ranks; created if it does not exist.
+        step: number of updates made.
         layout: of the ranks; ``world_size`` is added.
-        about: JSON values to keep with it.
+        about: JSON values to store with it.
 
     Raises:
         UserError: on every rank: slices overlap or leave something uncovered, the folder cannot be
-            written, another process saves into it, the disk is full.
+            written, another process saves into it, or the disk is full.
     """
     with contextlib.ExitStack() as held:
         save_alone(comm, slices, Path(folder), step, layout or {}, about or {}, held)
@@ -87,7 +90,7 @@ def save_alone(
     about: Mapping[str, Any],
     held: contextlib.ExitStack,
 ) -> None:
-    """``held`` lets go of the folder in the end."""
+    """Save the slices; rank 0 holds the folder's lock until ``held`` is closed."""
     own: list[Slice] = []
     rank = comm.rank
 
@@ -134,7 +137,12 @@ def save_alone(
 
 
 def together(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
-    """What the work of each rank returns, as JSON has it; if one fails, all do."""
+    """Run ``work`` on every rank and return each rank's result, in JSON's types; if one fails, all
+    fail.
+
+    Raises:
+        UserError: with the number of the rank that failed, and its reason.
+    """
     value: object = None
     fault, cause = "", None
     try:
@@ -150,6 +158,7 @@ def together(comm: Communicator, folder: Path, work: Callable[[], object]) -> li
 
 
 def untouched(folder: Path) -> str:
+    """Return the part of an error message that says which earlier checkpoint is still valid."""
     last = MANIFEST.read_if_there(folder)
     if last is None:
         return "there was no checkpoint before"
@@ -157,11 +166,11 @@ def untouched(folder: Path) -> str:
 
 
 def whole(ranks: Sequence[Sequence[Held]]) -> dict[str, tuple[str, Shape]]:
-    """Type and shape of every tensor of which the ranks hold slices.
+    """Merge the ranks' slices: return the element type and shape of every tensor.
 
     Raises:
-        UserError: ranks do not agree, their slices overlap without being the same, or leave
-            something uncovered.
+        UserError: ranks disagree, their slices overlap without being equal, or something is
+            uncovered.
     """
     tensors: dict[str, tuple[str, Shape]] = {}
     boxes: dict[str, dict[Box, int]] = {}
@@ -187,8 +196,11 @@ def whole(ranks: Sequence[Sequence[Held]]) -> dict[str, tuple[str, Shape]]:
 
 
 def owners(ranks: Sequence[Sequence[Held]]) -> list[list[int]]:
-    """For each rank the numbers of its slices that it writes: of equal ones the rank writes it
-    that has least to write so far, the larger ones first; of equal ranks the lowest."""
+    """Assign every slice to one rank that writes it; return, per rank, the indices of its slices.
+
+    Of equal slices one is written, by the rank that has least to write so far; large slices are
+    assigned first, and the lowest rank wins a tie.
+    """
     holders: dict[tuple[str, Box], list[tuple[int, int]]] = {}
     for rank, held in enumerate(ranks):
         there = set()
@@ -212,8 +224,8 @@ def owners(ranks: Sequence[Sequence[Held]]) -> list[list[int]]:
 
 
 def parted(names: Sequence[str]) -> list[list[int]]:
-    """Numbers of slices by the file they go into: a file has one slice of a tensor, under its
-    name."""
+    """Group slices by file and return their indices per file: a file holds at most one slice of a
+    tensor, under the tensor's name."""
     parts: list[list[int]] = []
     count: dict[str, int] = {}
     for number, name in enumerate(names):
@@ -225,12 +237,14 @@ def parted(names: Sequence[str]) -> list[list[int]]:
 
 
 def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> Written:
-    """Write a file of slices of different tensors."""
+    """Write a file of slices of different tensors; return its size and hash."""
     planned = {s.name: Planned(s.kind, s.array.shape, copied(s.array)) for s in slices}
     return write(path, planned, metadata({s.name: (s.box, s.shape) for s in slices}, step, files))
 
 
 def copied(array: Array) -> Callable[[], Iterator[Array]]:
+    """Return a function that yields an array in pieces, in C order."""
+
     def pieces() -> Iterator[Array]:
         for box in Box.whole(array.shape).runs(AT_ONCE // array.itemsize):
             yield array[box.slices]

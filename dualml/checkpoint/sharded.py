@@ -1,10 +1,9 @@
-"""Files whose tensors are slices of larger ones, and the metadata that says which.
+"""Files whose tensors are slices of larger ones, and the metadata that describes the slices.
 
-A file names each tensor as it is called in the model, and says where its slice begins, as
+A file names each tensor as in the model and stores the offset of its slice in the way
 `torch.distributed.checkpoint` does in safetensors files (``DCP_SHARDING_INFO``: name →
-``saved_offsets``), so that `HuggingFaceStorageReader` reads them, too. That format leaves out the
-shape of the whole, and the number of files: what is written here says both, with the step, in
-metadata of its own.
+``saved_offsets``), so that `HuggingFaceStorageReader` can read them. That format omits the shape of
+the whole tensor and the number of files; dualml stores both, and the step, in metadata of its own.
 
 Source: torch 2.13, torch/distributed/checkpoint/{filesystem,hf_storage}.py.
 """
@@ -25,23 +24,24 @@ from dualml.errors import UserError, plain
 from dualml.parse import from_json
 
 OFFSETS, OWN = "DCP_SHARDING_INFO", "dualml"
-#: Files of ranks, as torch's writer and ours number them.
+#: Names of ranks' files, as torch's writer and dualml number them.
 OF_RANK = re.compile(r"shard-(?P<number>\d{1,6})(?P<rest>-.*)")
 
 
 def metadata(
     boxes: Mapping[str, tuple[Box, Shape]] | None, step: int | None, files: int
 ) -> dict[str, str]:
-    """Of a file.
+    """Return the metadata of a file, as texts by key.
 
     Args:
-        boxes: name → slice, and shape of the whole; None: all are whole.
-        files: how many the checkpoint has.
+        boxes: name → slice and shape of the whole; None if all tensors are whole.
+        step: number of updates made; None if unknown.
+        files: number of files of the checkpoint.
     """
     own: dict[str, Any] = {"files": files}
     if step is not None:
         own["step"] = step
-    texts = {"format": "pt"}  # whose names these are; transformers asks for it
+    texts = {"format": "pt"}  # the framework whose names these are; transformers requires it
     if boxes is not None:
         own["shapes"] = {name: shape for name, (_, shape) in boxes.items()}
         offsets = {name: {"saved_offsets": box.offset} for name, (box, _) in boxes.items()}
@@ -50,7 +50,11 @@ def metadata(
 
 
 def table(file: TensorFile, key: str) -> dict[str, Any] | None:
-    """A JSON table in the metadata; None where there is none of that name."""
+    """Return a JSON table from the metadata; None where there is none of that name.
+
+    Raises:
+        UserError: it is not a table.
+    """
     if (text := file.metadata.get(key)) is None:
         return None
     try:
@@ -63,13 +67,18 @@ def table(file: TensorFile, key: str) -> dict[str, Any] | None:
 
 
 def counts(file: TensorFile, what: str, value: Any) -> tuple[int, ...]:
+    """Return a list of non-negative integers from the metadata as a tuple.
+
+    Raises:
+        UserError: it is something else; ``what`` names it.
+    """
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise UserError(f"{file.path}: its metadata has no {what}")
     return tuple(value)
 
 
 def pieces_of(file: TensorFile) -> Iterator[tuple[str, str, Shard]]:
-    """Name, type and slice of each tensor of a file."""
+    """Yield name, type and slice of each tensor of a file."""
     offsets = table(file, OFFSETS)
     for name, entry in file.entries.items():
         offset: tuple[int, ...] = (0,) * len(entry.shape)
@@ -86,11 +95,11 @@ def pieces_of(file: TensorFile) -> Iterator[tuple[str, str, Shard]]:
 
 
 def tensors_of(path: Path, files: Sequence[TensorFile]) -> dict[str, Stored]:
-    """The tensors of files that are a checkpoint together.
+    """Combine the tensors of files that form one checkpoint.
 
     Raises:
-        UserError: files are missing or of different steps; a tensor is stored twice, has two
-            types, or is not whole.
+        UserError: files are missing or of different steps; a tensor is stored twice, has two types,
+            or is incomplete.
     """
     shards: dict[str, list[Shard]] = {}
     kinds: dict[str, str] = {}
@@ -130,8 +139,8 @@ def tensors_of(path: Path, files: Sequence[TensorFile]) -> dict[str, Stored]:
 
 
 def check_files(path: Path, files: Sequence[TensorFile], lacking: Sequence[str]) -> None:
-    """Raises `UserError` where files say that there are others; the tensors that lack something
-    are named."""
+    """Raise `UserError` where the files say that there are more of them; ``lacking`` are the
+    tensors that are incomplete."""
     for file in files:
         count = (table(file, OWN) or {}).get("files", len(files))
         if count != len(files):
@@ -145,7 +154,8 @@ def check_files(path: Path, files: Sequence[TensorFile], lacking: Sequence[str])
 
 
 def absent(name: str, count: Any, there: Collection[str]) -> list[str]:
-    """The files that are not there, where the name of one says how the others are called."""
+    """Return the names of the missing files, if the name of one file tells how the others are
+    named."""
     match = OF_RANK.fullmatch(name)
     if match is None or type(count) is not int or count > 10**5:
         return []
@@ -155,15 +165,15 @@ def absent(name: str, count: Any, there: Collection[str]) -> list[str]:
 
 
 def incomplete(shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[Shard]]) -> list[str]:
-    """Tensors that slices do not cover."""
+    """Return the tensors whose slices do not cover them."""
     return [n for n, own in shards.items() if uncovered(shapes[n], [s.box for s in own])]
 
 
 def step_of(files: Sequence[TensorFile]) -> int | None:
-    """Updates made, if the files say so.
+    """Return the number of updates made, or None if the files do not say.
 
     Raises:
-        UserError: they do not agree.
+        UserError: the files disagree.
     """
     steps = {file.path.name: (table(file, OWN) or {}).get("step") for file in files}
     (first, step), *others = steps.items()

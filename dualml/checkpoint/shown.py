@@ -13,7 +13,7 @@ from dualml.words import Words
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """All that is known of it, where every slice is stored included."""
+    """Return everything known of a checkpoint, including where each slice is stored."""
     return {
         "path": str(checkpoint.path),
         "format": checkpoint.format,
@@ -44,7 +44,8 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def title(checkpoint: Checkpoint, words: Words) -> Iterator[str]:
-    """What it is, then what its manifest says."""
+    """Yield the lines above the table: a summary of the checkpoint, then the facts in its
+    manifest."""
     files = {shard.file for t in checkpoint.tensors.values() for shard in t.shards}
     yield words(
         "checkpoint.title", path=plain(str(checkpoint.path)), format=checkpoint.format,
@@ -61,6 +62,7 @@ def title(checkpoint: Checkpoint, words: Words) -> Iterator[str]:
 
 
 def table(checkpoint: Checkpoint, words: Words) -> Table:
+    """Return the tensors as a table: name, shape, type, number of shards, bytes."""
     numbers = ("shards", "bytes")
     columns = [
         Column(key, words(f"checkpoint.column.{key}"), show="number" if key in numbers else "text")

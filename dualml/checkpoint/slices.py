@@ -1,4 +1,5 @@
-"""What a rank holds of tensors, to be saved: slices with their place in the whole."""
+"""Slices of tensors that a rank holds, with their position in the whole tensor, ready to be
+saved."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ class Slice:
         shape: of the whole tensor.
         offset: of the slice's first element.
         array: the slice; it is not copied.
-        kind: type of its elements where ``array`` holds bits that NumPy has no type for, such as
-            ``BF16`` in unsigned integers; else its own.
+        kind: element type, where ``array`` holds bits that NumPy has no dtype for, such as ``BF16``
+            in unsigned integers; by default that of ``array``.
 
     Raises:
-        UserError: it does not lie in the whole, or is of a type that tensors have not.
+        UserError: the slice does not lie inside the tensor, or has a type that tensors do not have.
 
     Example:
         >>> import numpy as np
@@ -68,17 +69,17 @@ class Slice:
 
     @classmethod
     def whole(cls, name: str, array: Array, kind: str = "") -> Slice:
-        """A tensor that one rank holds all of."""
+        """Make the slice of a tensor that one rank holds completely."""
         return cls(name, array.shape, (0,) * array.ndim, array, kind)
 
     @property
     def box(self) -> Box:
-        """Where it lies in the whole."""
+        """Position of the slice in the whole tensor."""
         return Box(self.offset, self.array.shape)
 
 
 def boxes_of(piece: Piece) -> list[Box]:
-    """Where a part of a parameter stands in the whole: one box, or one in each block."""
+    """Return the position of a part of a parameter in the whole: one box, or one in each block."""
     if piece.parts == 1:
         return [Box.whole(piece.shape)]
     length, boxes = piece.shape[piece.axis] // (piece.blocks * piece.parts), []
@@ -91,7 +92,7 @@ def boxes_of(piece: Piece) -> list[Box]:
 
 
 def of_piece(name: str, piece: Piece, array: Array) -> Iterator[Slice]:
-    """What a rank has of a parameter in a model that is split (`dualml.split`)."""
+    """Yield the slices that a rank holds of a parameter of a split model (`dualml.split`)."""
     boxes = boxes_of(piece)
     parts = [array] if len(boxes) == 1 else np.split(array, len(boxes), piece.axis)
     for box, part in zip(boxes, parts, strict=True):
@@ -99,11 +100,13 @@ def of_piece(name: str, piece: Piece, array: Array) -> Iterator[Slice]:
 
 
 def of_flat(name: str, shape: Sequence[int], begin: int, array: Array) -> Iterator[Slice]:
-    """What a rank has of a tensor whose elements were dealt as ranges of a flat buffer.
+    """Yield the slices that a rank holds of a tensor whose shard is a range of a flat buffer.
 
     Args:
+        name: of the whole tensor.
         shape: of the whole tensor.
-        begin: number of the first element of ``array``, which has one axis.
+        begin: index of the first element of ``array`` in the flattened tensor.
+        array: the elements, with one axis.
 
     Raises:
         UserError: the range lies outside of the tensor.
@@ -120,9 +123,10 @@ def of_flat(name: str, shape: Sequence[int], begin: int, array: Array) -> Iterat
 
 
 def of_training(training: Training) -> Iterator[Slice]:
-    """Weights and optimizer state of a training: of one whose model is split what this rank has,
-    else all of it. They are named as in a trial's own checkpoints: ``weights/NAME``,
-    ``state/SLOT/NAME``."""
+    """Yield weights and optimizer state of a training; for a split model only what this rank holds.
+
+    They are named as in a trial's own checkpoints: ``weights/NAME``, ``state/SLOT/NAME``.
+    """
     if not isinstance(training, SplitTraining):
         yield from named(training.weights(), training.state(), {})
         return
@@ -134,6 +138,8 @@ def of_training(training: Training) -> Iterator[Slice]:
 def named(
     weights: Mapping[str, Array], state: Mapping[str, Mapping[str, Array]], own: Mapping[str, Piece]
 ) -> Iterator[Slice]:
+    """Yield weights and optimizer state as slices under their names in a checkpoint; parameters in
+    ``own`` are parts of larger ones."""
     arrays = {f"weights/{name}": (name, array) for name, array in weights.items()}
     for slot, values in state.items():
         arrays |= {f"state/{slot}/{name}": (name, array) for name, array in values.items()}

@@ -1,8 +1,8 @@
-"""Open a checkpoint, whoever wrote it: `opened` finds out what a path holds.
+"""Open a checkpoint of any supported format; `open_checkpoint` finds out what a path holds.
 
-Files are told apart by what they hold. One whose tensors may be slices says so in its metadata
-(`DCP_SHARDING_INFO`, see `sharded`); of several files without it, which have a tensor of the same
-name each, nothing says which part is where, and they are refused.
+Files are distinguished by their content. A file whose tensors may be slices says so in its metadata
+(`DCP_SHARDING_INFO`, see `sharded`). Several files without it that share a tensor name are refused,
+because nothing says which part each of them holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dualml.store.tensors import WEIGHTS
 from dualml.store.trial import RESULT
 
 INDEX = "model.safetensors.index.json"
-#: ``shard-`` of torch's writer for several ranks, ``model-`` of Hugging Face's and its own.
+#: ``shard-`` is from torch's writer for several ranks, ``model-`` from Hugging Face's and dualml's.
 NUMBERED = re.compile(
     r"(?P<shard>shard-\d+-)?(?P<stem>.*-)(?P<number>\d+)-of-(?P<count>\d+)\.safetensors"
 )
@@ -50,7 +50,7 @@ SHOWN = 3  # folders that an error names
 
 
 def opened(path: Path | str) -> Checkpoint:
-    """The checkpoint in a file or folder; its tensors are not read yet.
+    """Open the checkpoint in a file or folder; its tensors are not read yet.
 
     Raises:
         UserError: there is none, it is damaged, files of it are missing, or it cannot be read
@@ -87,13 +87,13 @@ def opened(path: Path | str) -> Checkpoint:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of this name is one of several."""
+    """Whether a file of this name is one of several of a checkpoint."""
     match = NUMBERED.fullmatch(name)
     return match is not None and bool(match["shard"] or int(match["count"]) > 1)
 
 
 def sharded(path: Path) -> Checkpoint:
-    """A folder with ``checkpoint.json``."""
+    """Open a folder with ``checkpoint.json``."""
     manifest = MANIFEST.read(path)
     for name, tensor in manifest.tensors.items():
         try:
@@ -134,7 +134,7 @@ def sharded(path: Path) -> Checkpoint:
 
 
 def indexed(path: Path) -> Checkpoint:
-    """Hugging Face's folder: an index says which file has which tensor."""
+    """Open a folder in Hugging Face's layout, in which an index maps tensors to files."""
     index = parse(path / INDEX)
     places = index.get("weight_map") if isinstance(index, dict) else None
     beside = re.compile(r"[^/]+\.safetensors")
@@ -159,7 +159,7 @@ def indexed(path: Path) -> Checkpoint:
 
 
 def folder(path: Path) -> Checkpoint:
-    """A folder of safetensors files and nothing that says what they are to one another."""
+    """Open a folder of safetensors files without an index or a manifest."""
     paths = sorted(path.glob("*.safetensors"))
     if not paths:
         if pickles := sorted(file for file in path.iterdir() if file.suffix in PICKLES):
@@ -179,7 +179,8 @@ def folder(path: Path) -> Checkpoint:
 
 
 def beneath(path: Path) -> str:
-    """The first folders somewhere in this one that have weights, such as the trials of a run."""
+    """Return the part of an error message that names the first subfolders with weights, such as the
+    trials of a run; empty if there are none."""
     found = sorted(
         {file.parent.relative_to(path) for file in path.glob("*/**/weights.safetensors")}
     )
@@ -189,8 +190,8 @@ def beneath(path: Path) -> str:
 
 
 def check_numbers(path: Path, paths: Sequence[Path]) -> None:
-    """Raises `UserError` where files count themselves and one is missing. Those of ranks
-    (``shard-``) do not say how many ranks there were, and a rank without tensors has none."""
+    """Raise `UserError` where numbered files are incomplete. Files of ranks (``shard-``) are not
+    checked: their names do not tell the number of ranks, and a rank without tensors writes none."""
     there: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for file in paths:
         if (match := NUMBERED.fullmatch(file.name)) and not match["shard"]:
@@ -207,13 +208,14 @@ def check_numbers(path: Path, paths: Sequence[Path]) -> None:
 
 
 def is_of_trial(file: tensorfile.TensorFile) -> bool:
-    """Others may call their files so, too."""
+    """Whether a file is the checkpoint of a trial: by its metadata, because other programs may use
+    the same name."""
     return file.path.name.endswith(trial.NAME) and "progress" in file.metadata
 
 
 def of_trial(path: Path) -> Checkpoint:
-    """The checkpoint of a trial of `dualml run`: its weights and its optimizer's state. What it
-    recorded for the comparison (``trace/``) stays where it is."""
+    """Open the checkpoint of a trial of `dualml run`: its weights and optimizer state, without what
+    it recorded for the comparison (``trace/``)."""
     file = tensorfile.opened(path)
     progress = trial.progress_of(file.metadata, path)
     tensors = tensors_of(path, [file])
@@ -222,12 +224,13 @@ def of_trial(path: Path) -> Checkpoint:
 
 
 def of_running_trial(path: Path) -> Checkpoint:
+    """Open the checkpoint in the folder of a trial that has not ended."""
     file = path / trial.NAME
     return of_trial(file) if is_of_trial(tensorfile.opened(file)) else folder(path)
 
 
 def of_ended_trial(path: Path) -> Checkpoint:
-    """A trial that has ended keeps its weights alone."""
+    """Open the weights of a trial that has ended, which keeps nothing else."""
     if not (path / WEIGHTS.name).exists():
         raise UserError(f"{path}: the trial has ended and left no weights ({WEIGHTS.name})")
     file = tensorfile.opened(path / WEIGHTS.name)
@@ -235,10 +238,11 @@ def of_ended_trial(path: Path) -> Checkpoint:
 
 
 def pickled(path: Path) -> Checkpoint:
+    """Raise `UserError` for torch's own checkpoint format, whose metadata is a pickle."""
     raise UserError(PICKLED_FOLDER.format(path=path))
 
 
-#: What a folder has in it → who reads it, in this order.
+#: File in a folder → function that opens the folder, tried in this order.
 FOLDERS: dict[str, Callable[[Path], Checkpoint]] = {
     MANIFEST.name: sharded,
     INDEX: indexed,
@@ -249,13 +253,13 @@ FOLDERS: dict[str, Callable[[Path], Checkpoint]] = {
 
 
 def load(path: Path | str, name: str, where: Sequence[slice] | None = None) -> Any:
-    """One tensor, or a slice of it, from a checkpoint.
+    """Read one tensor, or a slice of it, from a checkpoint.
 
     Args:
         path: of the file or folder.
         name, where: as `Checkpoint.read` takes them.
 
     Example:
-        ``load(Path("ckpt"), "weights/fc.weight", [slice(0, 10)])``: its first ten rows.
+        ``load(Path("ckpt"), "weights/fc.weight", [slice(0, 10)])`` returns its first ten rows.
     """
     return opened(path).read(name, where)

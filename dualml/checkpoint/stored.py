@@ -1,4 +1,4 @@
-"""A checkpoint as its reader has it: any slice of any tensor, from whatever holds it."""
+"""A checkpoint as seen by its reader: any slice of any tensor, from any format."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from dualml.checkpoint.writing import Written, sha256
 from dualml.errors import UserError, nearest, plain
 
 Shape = tuple[int, ...]
-#: Names that are offered in place of an unknown one; all of a large model would fill a page.
+#: Names suggested for an unknown one; all names of a large model would fill a page.
 MOST_KNOWN = 20
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A stored slice.
+    """A stored slice of a tensor.
 
     Attributes:
-        file: that it is in.
-        array: its bits, see `kinds`; mapped or read when it is called.
+        file: that contains it.
+        box: its position in the whole tensor.
+        array: returns its bits (see `kinds`), mapped or read when it is called.
     """
 
     file: Path
@@ -37,7 +38,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor: its slices cover it, each element once."""
+    """A stored tensor: its slices cover it, each element once."""
 
     kind: str
     shape: Shape
@@ -45,14 +46,16 @@ class Stored:
 
     @property
     def elements(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return self.elements * HELD[self.kind].itemsize
 
     def bits(self, box: Box) -> Array:
-        """A copy of a slice: of the shards only what lies in it is read."""
+        """Return a copy of a slice as bits; of the shards only the parts inside it are read."""
         result = np.empty(box.shape, HELD[self.kind])
         for shard in self.shards:
             if (common := shard.box.meet(box)) is not None:
@@ -61,22 +64,22 @@ class Stored:
         return result
 
     def pieces(self, box: Box, nbytes: int) -> Iterator[Array]:
-        """The same in C order, at most so many bytes at a time."""
+        """Yield a slice as bits in C order, at most ``nbytes`` at a time."""
         for run in box.runs(max(1, nbytes // HELD[self.kind].itemsize)):
             yield self.bits(run)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is known of a checkpoint without reading its tensors.
+    """The facts about a checkpoint that are known without reading its tensors.
 
     Attributes:
         path: of the file or folder.
         format: ``dualml``, ``safetensors``, ``dcp``, ``npz`` or ``trial``.
-        tensors: by name.
-        step: updates made; None: it does not say.
-        layout, about: as its manifest says.
-        files: those with a known size and hash.
+        tensors: name → tensor.
+        step: number of updates made; None if unknown.
+        layout, about: from its manifest.
+        files: path → size and hash, of the files for which they are known.
     """
 
     path: Path
@@ -98,7 +101,11 @@ class Checkpoint:
         return sum(tensor.elements for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Stored:
-        """Raises `UserError` with near names where there is none of that name."""
+        """Return the tensor of this name.
+
+        Raises:
+            UserError: there is none of that name; the text lists similar ones.
+        """
         if name not in self.tensors:
             known = sorted(self.tensors)
             some = known if len(known) <= MOST_KNOWN else close(name, known) or known[:MOST_KNOWN]
@@ -106,23 +113,25 @@ class Checkpoint:
         return self.tensors[name]
 
     def read(self, name: str, where: Sequence[slice] | None = None, *, raw: bool = False) -> Array:
-        """A tensor or a slice of it, as a copy.
+        """Return a copy of a tensor or of a slice of it.
 
         Args:
             name: of the tensor.
             where: one slice without a step for each axis; negative numbers count from the end.
-            raw: bfloat16 and 8-bit floats as their bits in unsigned integers. Otherwise bfloat16
-                comes as float32, which has all of its numbers.
+            raw: return bfloat16 and 8-bit floats as bits in unsigned integers. Otherwise bfloat16
+                is converted to float32, which represents all its values.
 
         Raises:
-            UserError: no such tensor, a slice outside of it, or a type NumPy cannot compute with.
+            UserError: there is no such tensor, a slice lies outside of it, or NumPy cannot compute
+                with its type.
         """
         tensor = self.tensor(name)
         bits = tensor.bits(box_of(name, tensor.shape, where))
         return bits if raw else numbers(tensor.kind, bits, name)
 
     def below(self, prefix: str) -> Checkpoint:
-        """The tensors whose names begin so, without it."""
+        """Return a checkpoint of the tensors whose names begin with ``prefix``, under their names
+        without it."""
         some = {
             name.removeprefix(prefix): tensor
             for name, tensor in self.tensors.items()
@@ -131,10 +140,10 @@ class Checkpoint:
         return replace(self, tensors=some)
 
     def verify(self) -> None:
-        """Read every file whose hash is known.
+        """Check the SHA-256 of every file whose hash is known.
 
         Raises:
-            UserError: one was changed since it was written.
+            UserError: a file was changed since it was written.
         """
         for path, written in self.files.items():
             try:
@@ -149,14 +158,15 @@ class Checkpoint:
                 )
 
     def match(self, expected: Mapping[str, Shape], whose: str) -> None:
-        """Whether it has these tensors and no others.
+        """Check that the checkpoint has exactly these tensors.
 
         Args:
             expected: name → shape.
-            whose: what they are of, for the message.
+            whose: the model they belong to, for the message.
 
         Raises:
-            UserError: another model; both sides' names and shapes, and near names.
+            UserError: the tensors differ; the text lists names and shapes of both sides, and
+                similar names.
         """
         here = {name: tensor.shape for name, tensor in self.tensors.items()}
         lost, more = sorted(expected.keys() - here.keys()), sorted(here.keys() - expected.keys())
@@ -180,7 +190,7 @@ class Checkpoint:
 
 
 def close(name: str, known: Sequence[str]) -> list[str]:
-    """Names that look like another, or end as it does."""
+    """Return up to three known names that resemble ``name``, or end as it does."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
@@ -189,7 +199,11 @@ def close(name: str, known: Sequence[str]) -> list[str]:
 
 
 def box_of(name: str, shape: Shape, where: Sequence[slice] | None) -> Box:
-    """The box that slices mean, as NumPy would; but none may lie outside."""
+    """Return the box that slices denote, as in NumPy; unlike there, none may lie outside.
+
+    Raises:
+        UserError: a slice has a step, is not a slice, or lies outside.
+    """
     if where is None:
         return Box.whole(shape)
     where = tuple(where)
@@ -213,7 +227,7 @@ def box_of(name: str, shape: Shape, where: Sequence[slice] | None) -> Box:
 
 
 def stored(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[Shard]) -> Stored:
-    """A tensor from its slices.
+    """Make a tensor from its slices.
 
     Raises:
         UserError: they overlap, lie outside, or leave a part of it uncovered.
@@ -240,7 +254,8 @@ def stored(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[Shar
 
 
 def missing(path: Path, files: Sequence[Path], tensors: Sequence[str]) -> UserError:
-    """What is said of files that are not there."""
+    """Return the error for files that do not exist, with the tensors that are incomplete without
+    them."""
     return UserError(
         f"{path}: {listed(file.name for file in files)} "
         f"{'is' if len(files) == 1 else 'are'} missing; tensors that are not whole without: "

@@ -1,8 +1,9 @@
-"""A safetensors file, read by parts, without a copy of it in memory.
+"""A safetensors file that is read in parts, without a copy of it in memory.
 
 The format: eight bytes with the length of the header, little-endian; the header, a JSON table
-``name → {dtype, shape, data_offsets}``; the tensors' bytes in C order, one behind the other. The
-readers of `safetensors` for NumPy know no bfloat16, its writers (see `writing`) want all at once.
+``name → {dtype, shape, data_offsets}``; the tensors' bytes in C order, one after the other. The
+NumPy reader of the `safetensors` library does not support bfloat16, and its writer (see `writing`)
+needs all tensors at once.
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """
@@ -25,18 +26,18 @@ from dualml.errors import UserError, plain
 from dualml.files import open_to_read
 from dualml.parse import from_json
 
-#: Bytes of a header: what the library reads, too.
+#: Largest header in bytes, which is the safetensors library's limit, too.
 LONGEST_HEADER = 100_000_000
 METADATA = "__metadata__"
-#: Elements of a tensor, whose bytes an address of 64 bits can count.
+#: Largest number of elements, so that 64 bits can count the bytes.
 LARGEST = 2**59
-#: Names that an error lists.
+#: Number of names that an error lists.
 MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a file: its bytes are ``begin`` … ``end`` − 1 behind the header."""
+    """Header entry of a tensor, whose bytes are ``begin`` … ``end`` − 1 after the header."""
 
     kind: str
     shape: tuple[int, ...]
@@ -46,13 +47,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A file whose header is sound and which has all the bytes that its header speaks of.
+    """A file whose header is valid and which has all the bytes that its header describes.
 
     Attributes:
+        path: of the file.
         start: bytes before the first tensor.
-        entries: tensor → where it is, in the order of the file.
+        entries: tensor → its header entry, in the order of the file.
         metadata: texts by key.
-        stamp: what tells it from another file that took its place.
+        stamp: identifies the file (device, inode, mtime in ns, size), to notice a replacement.
     """
 
     path: Path
@@ -62,8 +64,8 @@ class TensorFile:
     stamp: tuple[int, ...] = ()
 
     def mapped(self) -> Array:
-        """For as long as somebody uses it: a checkpoint may have more files than a process may
-        have open."""
+        """Map the file's bytes into memory for as long as the result is used: a checkpoint may have
+        more files than a process may keep open."""
         try:
             with open_to_read(self.path) as file:
                 if stamp_of(os.fstat(file.fileno())) != self.stamp:
@@ -73,7 +75,7 @@ class TensorFile:
             raise replaced(self.path) from None
 
     def array(self, name: str) -> Array:
-        """The tensor's bits as they stand in the file, mapped: what is not touched is not read."""
+        """Return the tensor's bits, mapped: parts that are not accessed are not read."""
         entry = self.entries[name]
         dtype = HELD[entry.kind]
         if entry.begin == entry.end:
@@ -83,11 +85,11 @@ class TensorFile:
 
 
 def opened(path: Path) -> TensorFile:
-    """The header of a file, checked.
+    """Read and check the header of a file.
 
     Raises:
-        UserError: no safetensors file; one that was cut short, with the tensors that are damaged;
-            a type of elements that is not read here.
+        UserError: the file is not safetensors, was truncated (the text names the damaged tensors),
+            or has an unsupported element type.
     """
     try:
         begin = open_to_read(path)
@@ -122,16 +124,21 @@ def opened(path: Path) -> TensorFile:
 
 
 def stamp_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return device, inode, mtime in ns and size of a file."""
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def replaced(path: Path) -> UserError:
-    """What is said of a file that went while its checkpoint was read."""
+    """Return the error for a file that disappeared or changed while its checkpoint was read."""
     return UserError(f"{path}: the checkpoint was replaced while it was read; open it again")
 
 
 def entry_of(name: str, value: Any) -> Entry:
-    """Raises `ValueError` for what is no entry of a header."""
+    """Parse one entry of the header.
+
+    Raises:
+        ValueError: it is malformed.
+    """
     shown = plain(name)[:100]
     if not isinstance(value, dict):
         raise ValueError(f"{shown} is no table")
@@ -150,8 +157,11 @@ def entry_of(name: str, value: Any) -> Entry:
 
 
 def size_of(name: str, kind: str, shape: Sequence[int]) -> int:
-    """Bytes of a tensor; `ValueError` for a type that is not read here and for a shape that no
-    array can have."""
+    """Return the bytes of a tensor.
+
+    Raises:
+        ValueError: the element type is unsupported, or no array can have the shape.
+    """
     if kind not in HELD:
         raise ValueError(f"{name} has the type {plain(kind)[:20]}; {', '.join(HELD)} are read here")
     if len(shape) > MOST_DIMENSIONS or math.prod(max(n, 1) for n in shape) > LARGEST:
@@ -160,7 +170,12 @@ def size_of(name: str, kind: str, shape: Sequence[int]) -> int:
 
 
 def check_dense(entries: Mapping[str, Entry]) -> None:
-    """Tensors stand one behind the other; a name that is given twice leaves a hole, too."""
+    """Check that the tensors follow one another without a gap; a name that occurs twice leaves a
+    gap, too.
+
+    Raises:
+        ValueError: there is a gap or an overlap.
+    """
     at = 0
     for name, entry in entries.items():
         if entry.begin != at:
@@ -172,6 +187,7 @@ def check_dense(entries: Mapping[str, Entry]) -> None:
 
 
 def check_length(file: TensorFile, size: int) -> None:
+    """Raise `UserError` where the file is longer or shorter than its header describes."""
     there, end = size - file.start, max((e.end for e in file.entries.values()), default=0)
     if there > end:
         raise UserError(f"{file.path}: {there - end:,} bytes more than its header speaks of")
@@ -184,7 +200,7 @@ def check_length(file: TensorFile, size: int) -> None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of many names and how many more there are."""
+    """Return the first names, comma-separated, and the number of further ones."""
     every = [plain(name)[:100] for name in names]
     more = f" and {len(every) - MOST_NAMES:,} more" if len(every) > MOST_NAMES else ""
     return ", ".join(every[:MOST_NAMES]) + more

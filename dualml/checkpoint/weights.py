@@ -1,4 +1,4 @@
-"""The weights of a checkpoint, among what else it has, and two checkpoints side by side."""
+"""Select the weights of a checkpoint, and check that two checkpoints are of one model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dualml.checkpoint.tensorfile import listed
 from dualml.errors import UserError
 
 PREFIX = "weights/"
-#: Before every name in a state dict of torch's ``DistributedDataParallel`` or ``DataParallel``.
+#: Prefix of every name in a state dict of torch's ``DistributedDataParallel`` or ``DataParallel``.
 WRAPPER = "module."
 
 
 def weights_of(checkpoint: Checkpoint) -> Checkpoint:
-    """The weights alone, under their canonical names.
+    """Return a checkpoint of the weights only, under their canonical names.
 
     Raises:
-        UserError: it does not tell weights from other tensors.
+        UserError: the checkpoint does not distinguish weights from other tensors.
     """
     weights = checkpoint.below(PREFIX)
     if weights.tensors:
@@ -32,13 +32,14 @@ def weights_of(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def unwrapped(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
-    """Take the prefix ``module.`` off, where all tensors have it.
+    """Remove the prefix ``module.`` from all tensors, if all of them have it.
 
     Tensors called ``weights/NAME`` and ``state/SLOT/NAME`` lose it from NAME. A model that has such
     names itself keeps them.
 
     Args:
-        names: of the parameters that are expected, canonical.
+        checkpoint: the checkpoint to rename.
+        names: canonical names of the expected parameters.
     """
     heads = {name: name.rpartition("/")[0] for name in checkpoint.tensors}
     leaves = {name: name.rpartition("/")[2] for name in checkpoint.tensors}
@@ -55,8 +56,8 @@ def unwrapped(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
 
 
 def check_alike(one: Checkpoint, other: Checkpoint) -> None:
-    """Raises `UserError` for checkpoints of different models. Where one has weights alone, under
-    their names or as ``weights/NAME``, the weights are compared."""
+    """Raise `UserError` for checkpoints of different models. Where one holds weights only, under
+    their names or as ``weights/NAME``, only the weights are compared."""
     marked = [[name.startswith(PREFIX) for name in c.tensors] for c in (one, other)]
     if any(map(any, marked)) and any(all(each) or not any(each) for each in marked):
         one, other = (

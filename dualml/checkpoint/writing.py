@@ -1,4 +1,4 @@
-"""Write a safetensors file in one go: tensors come piece by piece, and are hashed on the way."""
+"""Write a safetensors file in one pass: tensors arrive in pieces and are hashed on the way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualml.files import open_to_read
 
 @dataclass(frozen=True)
 class Planned:
-    """A tensor to be written: its bits come piece by piece, in C order."""
+    """A tensor to be written: ``pieces`` yields its bits in C order."""
 
     kind: str
     shape: tuple[int, ...]
@@ -31,19 +31,21 @@ class Planned:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the tensor."""
         return math.prod(self.shape) * HELD[self.kind].itemsize
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a file has become."""
+    """Size in bytes and SHA-256 of a file that was written."""
 
     bytes: int
     sha256: str
 
 
 def head_of(tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> bytes:
-    """The length and the header, padded so that tensors begin at multiples of eight bytes."""
+    """Encode the length and the header, padded so that tensors begin at multiples of eight
+    bytes."""
     table: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, tensor in tensors.items():
@@ -59,14 +61,14 @@ def head_of(tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> byte
 
 
 def write(path: Path, tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> Written:
-    """Write a new file and wait until it is on the disk.
+    """Write a new file and flush it to the disk.
 
-    Tensors stand in the order of the width of their elements, widest first, as the library writes
-    them: each begins at a multiple of its width.
+    Tensors are ordered by element width, widest first, as the library orders them: each begins at a
+    multiple of its width.
 
     Raises:
-        UserError: a name that the format has for itself.
-        OSError: the disk is full, among others; what was written of the file is left.
+        UserError: a tensor has a name that the format reserves.
+        OSError: among others, the disk is full; the incomplete file is left.
     """
     if METADATA in tensors:
         raise UserError(f"no tensor of a safetensors file can be called {METADATA}")
@@ -85,6 +87,7 @@ def write(path: Path, tensors: Mapping[str, Planned], metadata: Mapping[str, str
 
 
 def contents(tensors: Mapping[str, Planned]) -> Iterable[memoryview]:
+    """Yield the bytes of all tensors, piece by piece."""
     for name, tensor in tensors.items():
         left = tensor.nbytes
         for piece in tensor.pieces():
@@ -95,5 +98,6 @@ def contents(tensors: Mapping[str, Planned]) -> Iterable[memoryview]:
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
     with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

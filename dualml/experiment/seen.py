@@ -1,4 +1,4 @@
-"""A fingerprint of the samples that were trained on, in their order."""
+"""Digest of the samples that were trained on, in their order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ START = "0" * 64
 
 
 class Seen:
-    """A chain of SHA-256 for each rank: of the link before and the samples of the update.
+    """Running SHA-256 per rank over the samples of every update.
 
-    Not of the plan, but of the indices that were handed to the framework: equal chains mean that
+    It covers the indices that were handed to the framework, not the plan: equal digests mean that
     two trials trained on the same samples in the same order.
 
     Attributes:
-        chains: rank → the last link, hexadecimal.
-        counts: rank → samples so far.
+        rank_digests: rank → digest so far, hexadecimal.
+        counts: rank → number of samples so far.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Seen:
         self.chains, self.counts = dict(chains or {}), dict(counts or {})
 
     def add(self, rank: int, samples: NDArray[np.int64]) -> None:
-        """The samples of a rank in the next update; an empty part is one, too."""
+        """Add the samples of a rank in the next update; an empty part counts, too."""
         link = hashlib.sha256(bytes.fromhex(self.chains.get(rank, START)))
         link.update(np.ascontiguousarray(samples, "<i8").data)
         self.chains[rank] = link.hexdigest()
@@ -38,12 +38,12 @@ class Seen:
 
 
 def combined(chains: Mapping[int, str]) -> str:
-    """One SHA-256 for all ranks."""
+    """Combine the digests of all ranks into one SHA-256."""
     return hashlib.sha256("".join(chains[rank] for rank in sorted(chains)).encode()).hexdigest()
 
 
 def all_chains(comm: Communicator, seen: Seen) -> dict[int, str]:
-    """Every rank's chain of samples, from its own."""
+    """All-gather the sample digests of all ranks."""
     own = np.frombuffer(bytes.fromhex(seen.chains[comm.rank]), np.int64)
     chains = comm.all_gather(comm.tensor(own))
     return {r: comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)}

@@ -1,1 +1,1 @@
-"""Ranks on machines that OpenSSH's client reaches: `dualml run --hosts FILE`."""
+"""Ranks on other machines, started with OpenSSH's client: `dualml run --hosts FILE`."""

@@ -1,5 +1,5 @@
-"""The file of ``--hosts``: which machines take part, with how many ranks each. It is TOML, which
-can say everything, or a hostfile, as other launchers read it."""
+"""The file of ``--hosts``: which machines take part, with how many ranks each. It is either TOML,
+with all settings, or a hostfile as other launchers read it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from dualml.strict import Strict, explain
 
 Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Port = Annotated[int, Field(ge=1, le=65535)]
-#: What ssh takes for a host and nothing that it, or a shell, takes for more.
+#: A host for ssh, without characters that are special to ssh or a shell.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.@:%+-]*$", max_length=200)]
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 
 class Here(Strict):
-    """This machine, which has rank 0.
+    """This machine, which runs rank 0.
 
     Attributes:
         address: by which the others reach it.
-        port: of this address; any free one without it.
+        port: at this address; by default any free one.
+        ranks: number of ranks on this machine.
     """
 
     address: Annotated[str, Field(pattern=r"^[\w.:%-]+$", max_length=200)]
@@ -38,13 +39,15 @@ class Here(Strict):
 
 
 class Host(Strict):
-    """A machine that ssh reaches without a question.
+    """A machine that ssh reaches without a prompt.
 
     Attributes:
         ssh: ``HOST``, ``USER@HOST`` or a name of ``~/.ssh/config``.
-        python: with dualml and the frameworks, there.
-        options: more words for ssh.
-        environ: more variables for its ranks, such as ``DUALML_DATA``.
+        port: of its ssh server.
+        ranks: number of ranks on it.
+        python: interpreter there, with dualml and the frameworks.
+        options: additional arguments of ssh.
+        environ: additional variables for its ranks, such as ``DUALML_DATA``.
     """
 
     ssh: Name
@@ -63,7 +66,7 @@ class Hosts(Strict):
 
     @property
     def size(self) -> int:
-        """Ranks, all together."""
+        """Number of ranks on all machines."""
         return self.here.ranks + sum(host.ranks for host in self.hosts)
 
 
@@ -71,7 +74,7 @@ def read(path: Path) -> Hosts:
     """Read the machines of a run.
 
     Raises:
-        UserError: a file that is missing or wrong; the text names the key, or the line.
+        UserError: the file is missing or wrong; the text names the key, or the line.
     """
     table = table_of_hostfile(path) if is_hostfile(path) else read_toml(path)
     try:
@@ -84,8 +87,8 @@ def read(path: Path) -> Hosts:
 
 
 def table_of_hostfile(path: Path) -> dict[str, object]:
-    """Say in the keys of TOML what a hostfile says: this machine is its first line, and Python is
-    where it is here, as on the nodes of a cluster.
+    """Convert a hostfile to the keys of the TOML file: this machine is its first line, and Python
+    has the same path on all machines, as on the nodes of a cluster.
 
     Raises:
         UserError: the file is wrong, its first host is not this machine, or it is the only one.
@@ -103,7 +106,7 @@ def table_of_hostfile(path: Path) -> dict[str, object]:
 
 
 def is_local(host: str) -> bool:
-    """Find out whether a name or address leads to this machine: only its own can be bound."""
+    """Whether a name or address belongs to this machine: only its own addresses can be bound."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""Hostfiles, as mpirun, DeepSpeed and Horovod read them: each line is ``HOST slots=N``."""
+"""Hostfiles in the format of mpirun, DeepSpeed and Horovod: each line is ``HOST slots=N``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dualml.experiment.arm import MOST_RANKS
 from dualml.files import read_bytes
 from dualml.strict import shortened
 
-#: Bytes of a hostfile: the longest line of every rank there may be, with comments.
+#: Largest hostfile in bytes: enough for the longest line of every possible rank, with comments.
 MOST_BYTES = 2**20
-#: What ssh takes for a host and nothing that it, or a shell, takes for more.
+#: A host for ssh, without characters that are special to ssh or a shell.
 HOST = re.compile(r"[A-Za-z0-9_][\w.@:%+-]*", re.ASCII)
 MOST_LETTERS = 200
 LINE = re.compile(r"(\S+)\s+slots\s*=\s*([0-9]{1,6})")
-#: How a file of TOML begins: a table, or a key.
+#: Begin of a TOML file: a table, or a key.
 TABLE = re.compile(r"\[|[\w.\"'-]+\s*=")
 
 
 class HostSlots(NamedTuple):
-    """Processes that a machine takes part with."""
+    """A machine and the number of processes on it."""
 
     host: str
     slots: int
@@ -31,11 +31,11 @@ class HostSlots(NamedTuple):
 def read_hostfile(path: Path) -> list[HostSlots]:
     """Read the machines of a hostfile, in the order of its lines.
 
-    Empty lines count for nothing, and so does what follows a ``#``.
+    Empty lines are ignored, and so is everything after a ``#``.
 
     Raises:
-        UserError: a file that is missing, too large or without a host, a line of another form, a
-            host that stands there twice, more than `MOST_RANKS` slots; the text has the line.
+        UserError: the file is missing, too large or names no host; a line has another form; a host
+            occurs twice; there are more than `MOST_RANKS` slots. The text has the line.
     """
     hosts = list[HostSlots]()
     lines = dict[str, int]()
@@ -51,7 +51,7 @@ def read_hostfile(path: Path) -> list[HostSlots]:
         if slots < 1:
             text = f"{host} has slots=0; leave the line out, or give it one at least"
             raise UserError(f"{path}, line {number}: {text}")
-        key = host.rpartition("@")[2].lower()  # names of hosts know no case
+        key = host.rpartition("@")[2].lower()  # host names are case-insensitive
         if key in lines:
             text = f"{host} is in line {lines[key]} already; one line says all of its slots"
             raise UserError(f"{path}, line {number}: {text}")
@@ -65,7 +65,7 @@ def read_hostfile(path: Path) -> list[HostSlots]:
 
 
 def is_hostfile(path: Path) -> bool:
-    """Tell a hostfile from a file of TOML, by its first line that says anything.
+    """Whether a file is a hostfile rather than TOML, by its first line that is not a comment.
 
     Raises:
         UserError: the file cannot be read.
@@ -75,10 +75,10 @@ def is_hostfile(path: Path) -> bool:
 
 
 def meaningful_lines(path: Path) -> list[tuple[int, str]]:
-    """Read the lines that are more than a comment, with their numbers from 1.
+    """Read the lines that are not empty or a comment, with their numbers from 1.
 
     Raises:
-        UserError: the file cannot be read, is too large, or is no text.
+        UserError: the file cannot be read, is too large, or is not text.
     """
     try:
         content = read_bytes(path, MOST_BYTES).decode("utf-8")

@@ -1,7 +1,8 @@
-"""One rank that dualml has started over ssh: ``python -m dualml.hosts.remote``.
+"""A rank that dualml has started over ssh: ``python -m dualml.hosts.remote``.
 
-The first line of its input is JSON: the words of the command and variables, the run's token among
-them, which no list of processes shows. When its input ends, whoever started it is gone: so is it.
+The first line of its input is JSON: the arguments of the command, and variables, among them the
+run's token, which therefore appears in no list of processes. When its input ends, the process that
+started it is gone, and it ends, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import threading
 
 
 def watch() -> None:
-    """End as by Ctrl-C when the input ends, and for good if that does not do."""
+    """End this process as Ctrl-C would when the input ends, and kill it if that does not
+    suffice."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -24,6 +26,7 @@ def watch() -> None:
 
 
 def main() -> None:
+    """Read arguments and variables from the input, and run dualml."""
     with os.fdopen(0, "rb", buffering=0, closefd=False) as raw:  # a buffer would have a lock
         told = json.loads(raw.readline())
     os.environ.update(told["environ"])

@@ -1,4 +1,4 @@
-"""What is run on another machine, by OpenSSH's client: a survey of it, and its ranks."""
+"""Commands on other machines through OpenSSH's client: a survey before the run, and the ranks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from dualml.network import network_variables
 from dualml.version import __version__
 
 CONNECT_S = 10
-#: A survey takes at most so long: it imports dualml, no framework.
+#: Longest survey in seconds: it imports dualml, but no framework.
 SURVEY_S = 60.0
-#: Bytes that a rank needs for its copy of the plan and what it writes, at least.
+#: Bytes that a rank needs at least for its copy of the plan and its output.
 ROOM = 200 * 2**20
 POLL_S = 0.05
 
@@ -35,7 +35,8 @@ Address = tuple[str, int]
 
 
 def command(host: Host, words: Sequence[str]) -> list[str]:
-    """ssh with these words for the shell of the other machine, each quoted."""
+    """Return the ssh command that runs ``words`` in the shell of the other machine, each of them
+    quoted."""
     port = ["-p", str(host.port)] if host.port else []
     given = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}",
              "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]  # fmt: skip
@@ -43,6 +44,7 @@ def command(host: Host, words: Sequence[str]) -> list[str]:
 
 
 def python_of(host: Host, module: str, *words: str) -> list[str]:
+    """Return the command that runs a module with the host's Python."""
     return [host.python, "-P", "-m", module, *words]
 
 
@@ -53,12 +55,13 @@ def check(hosts: Hosts, address: Address, same: Mapping[str, str], device: str) 
     """Survey all machines at the same time.
 
     Args:
+        hosts: the machines.
         address: where rank 0 listens.
         same: versions that all of them must have.
         device: that the run asks for.
 
     Raises:
-        UserError: what is wrong with whom, all in one line.
+        UserError: what is wrong on which machine, all in one line.
     """
     if shutil.which("ssh") is None:
         raise UserError("--hosts needs OpenSSH's client, and there is no ssh on this machine")
@@ -71,7 +74,7 @@ def check(hosts: Hosts, address: Address, same: Mapping[str, str], device: str) 
 
 
 def problem(host: Host, address: Address, same: Mapping[str, str], device: str) -> str | None:
-    """What keeps a machine from taking part."""
+    """Survey a machine, and return why it cannot take part; None if it can."""
     words = python_of(host, "dualml.hosts.survey", address[0], str(address[1]))
     before = time.time()
     done = bounded(command(host, words), SURVEY_S)
@@ -98,7 +101,8 @@ def unfit(
     same: Mapping[str, str],
     device: str,
 ) -> str | None:
-    """The first thing that does not fit, from what a survey says."""
+    """Return the first reason why a machine cannot take part, from the result of its survey; None
+    if it can."""
     if why := differing(same, told["same"], float(told["clock"]) - time.time(), took):
         return why
     if told["refused"]:
@@ -116,10 +120,12 @@ def unfit(
 
 @dataclass
 class Started:
-    """The processes of the other ranks, as far as this machine has them: ssh, or the rank itself.
+    """The processes of the other ranks on this machine: ssh clients, or ranks themselves.
 
     Args:
+        processes: rank → process.
         names: rank → its machine.
+        logs: folder of their logs.
     """
 
     processes: dict[int, subprocess.Popen[bytes]]
@@ -127,7 +133,7 @@ class Started:
     logs: Path
 
     def ended(self) -> str | None:
-        """Which rank did not even come, and what was said of it last; None while all are there."""
+        """Return which rank has ended, and the last line it printed; None while all are running."""
         for rank, process in self.processes.items():
             if (code := process.poll()) is not None:
                 said = last_lines(self.logs / f"rank{rank}.log", 1)
@@ -140,13 +146,15 @@ class Started:
 def started(
     hosts: Hosts, logs: Path, words: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[Started]:
-    """All ranks but 0; when the block is left they have a moment to end, then they are ended.
+    """Start all ranks but rank 0. When the block is left they have a moment to end, then they are
+    ended.
 
-    They have this process's variables of the network (`dualml.network`), too; those of a host's
-    own table take their place.
+    They inherit this process's network variables (`dualml.network`); those in a host's own table
+    take precedence.
 
     Args:
-        logs: folder for what they print, made here.
+        hosts: the machines.
+        logs: folder for what they print; it is created.
         words: of their command, before ``--rank``.
         environ: variables of all of them.
     """
@@ -180,7 +188,8 @@ def started(
 
 
 def leave(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """They know that the run is over; who stays is told by the end of its input, then ended."""
+    """Wait for the ranks to end after the run; close the input of those that stay, then end
+    them."""
     deadline = time.monotonic() + LEAVE_S
     while any(p.poll() is None for p in processes) and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""What a machine is like: ``python -m dualml.hosts.survey HOST PORT`` prints it as one line of
+"""Survey of a machine: ``python -m dualml.hosts.survey HOST PORT`` prints it as one line of
 JSON."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ REACH_S = 5.0
 
 
 def survey(host: str, port: int) -> dict[str, object]:
-    """Versions, clock, room for files, GPUs, and why rank 0 is not reached at ``host``."""
+    """Return versions, clock, free space, number of GPUs, and why rank 0 cannot be reached at
+    ``host`` (None if it can)."""
     refused = None
     try:
         socket.create_connection((host, port), timeout=REACH_S).close()

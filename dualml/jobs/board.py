@@ -1,4 +1,4 @@
-"""TensorBoard of a job: a process of its own, which this one ends."""
+"""TensorBoard for a job, as a child process that this process ends."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from dualml.launch.child import on_death_of_parent
 from dualml.launch.supervise import last_lines
 
 EVENTS = "events.out.tfevents.*"
-#: Of its start: it imports for seconds, on a busy machine for many.
+#: Time limits in seconds; the start is slow because TensorBoard imports for many seconds.
 START_S, END_S, POLL_S = 120.0, 5.0, 0.2
 URL = re.compile(rb"https?://\S+:\d+/\S*")
-#: Bytes of its log in which the address is looked for.
+#: Bytes of its log that are searched for the address.
 HEAD = 2**16
 
 
 def serve_board(job: Job, port: int) -> Iterator[str]:
-    """Start TensorBoard over the event files in a job's folder, on the loopback address alone.
-    Yields its address, then goes on until it is interrupted, or TensorBoard ends.
+    """Start TensorBoard over the event files in a job's folder, on the loopback address only.
+    Yields its address, then waits until it is interrupted or TensorBoard ends.
 
     Args:
-        port: 0: any that is free.
+        job: the job.
+        port: 0 for any free one.
 
     Raises:
-        UserError: there are no event files yet, no TensorBoard, or it does not start.
+        UserError: there are no event files yet, TensorBoard is not installed, or it does not start.
     """
     needs("tensorboard", "tensorboard")
     out = Path(job.out)
@@ -63,10 +64,10 @@ def serve_board(job: Job, port: int) -> Iterator[str]:
 
 
 def address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait until TensorBoard says where it listens.
+    """Wait until TensorBoard prints its address, and return it.
 
     Raises:
-        UserError: it ends instead, or says nothing for `START_S`.
+        UserError: it ends instead, or prints nothing for `START_S` seconds.
     """
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
@@ -82,7 +83,7 @@ def address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End TensorBoard and the readers that it has started."""
+    """End TensorBoard and the processes that it has started."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sign)

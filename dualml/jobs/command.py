@@ -1,4 +1,4 @@
-"""What the words of a command say: its script, and a name for its folder."""
+"""Properties of a command line: its script, and a name for its folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def script_of(command: Sequence[str]) -> str | None:
 def label_of(command: Sequence[str]) -> str:
     """Return a name for the job's folder: that of its script or program.
 
-    >>> label_of(["python", "code/my train.py", "--lr", "1"])
+    >>> folder_label(["python", "code/my train.py", "--lr", "1"])
     'my-train'
     """
     name = Path(script_of(command) or command[0]).stem

@@ -1,4 +1,4 @@
-"""What the commands do with jobs, wherever they are."""
+"""Operations on jobs for the command line, whether they run on this machine or in Slurm."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ def submit(
     """Put a run, or a command, into a queue.
 
     Args:
-        words: of ``dualml run``, without ``--out``; none for a command.
-        out: the run folder; ``{id}`` in it becomes the number of the job.
-        cores, gpus, memory: of this machine; 0 cores: all of them.
+        jobs: all jobs of the user.
+        on: the queue.
+        words: of ``dualml run``, without ``--out``; empty for a command.
+        out: the run folder; ``{id}`` in it is replaced by the number of the job.
+        cores, gpus, memory: of this machine; 0 cores means all of them.
         options: of ``sbatch``.
-        more: other fields of `Job`.
+        more: other fields of `JobSpec`.
 
     Raises:
-        UserError: more than the machine has; refused by Slurm; the queue is full.
+        UserError: the job asks for more than the machine has, Slurm refuses it, or the queue is
+            full.
     """
     if on == "local":
         local.Capacity().check(cores, gpus, memory)
@@ -54,6 +57,8 @@ def submit(
 
 
 def begin(jobs: Jobs, job: Job) -> None:
+    """Hand a job over to Slurm, or make sure that a scheduler process of this machine will start
+    it."""
     if job.on == "slurm":
         slurm.submit(jobs, job)
     else:
@@ -61,10 +66,10 @@ def begin(jobs: Jobs, job: Job) -> None:
 
 
 def stop(jobs: Jobs, number: int) -> State:
-    """End a job, or take it out of the queue.
+    """End a job, or remove it from the queue.
 
     Raises:
-        UserError: unknown, of another machine or user, or ended already.
+        UserError: it is unknown, belongs to another machine or user, or has ended already.
     """
     job = jobs.job(number)
     check_here(job)
@@ -79,11 +84,11 @@ def stop(jobs: Jobs, number: int) -> State:
 
 
 def resume(jobs: Jobs, number: int) -> Job:
-    """Put a job that did not end well into the queue again; it goes on where its run stands.
+    """Put a job that did not end well into the queue again; it resumes its run.
 
     Raises:
-        UserError: unknown, of another machine or user, waiting or running, or ended well; or a
-            command, of which nobody knows where it stands.
+        UserError: it is unknown, belongs to another machine or user, is waiting or running, or
+            ended well; or it is a command, which dualml cannot resume.
     """
     job = jobs.job(number)
     check_here(job)
@@ -102,12 +107,12 @@ def resume(jobs: Jobs, number: int) -> Job:
 
 
 def named(state: State) -> str:
-    """The state as `dualml jobs` calls it."""
+    """Return the status as `dualml jobs` prints it."""
     return Words("en")(f"jobs.status.{state.status}")
 
 
 def look(jobs: Jobs, job: Job) -> State:
-    """How a job stands now."""
+    """Return the current state of a job."""
     return slurm.look(jobs, job) if job.on == "slurm" else jobs.state(job.id)
 
 
@@ -116,10 +121,11 @@ class Row:
     """One job in the list.
 
     Attributes:
-        place: in its queue, from 1; None where it does not wait.
+        job, state: of the job.
+        place: position in its queue, from 1; None where it does not wait.
         ended, total: trials of its run; None before there is a run folder.
         seconds: since its status changed.
-        left: seconds it will go on, by the trials so far.
+        left: estimated seconds until it ends; None where unknown.
     """
 
     job: Job
@@ -131,6 +137,7 @@ class Row:
     left: float | None
 
     def describe(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
         return {
             "id": self.job.id, "on": self.job.on, "status": self.state.status,
             "reason": self.state.reason, "code": self.state.code, "place": self.place,
@@ -144,10 +151,10 @@ class Row:
 
 
 def rows(jobs: Jobs, everything: bool = False) -> list[Row]:
-    """The jobs that wait or run, and the last ten that have ended; or all of them.
+    """List the jobs that wait or run and the last ten that have ended, or all of them.
 
-    The queue of this machine is looked after from now on, also where its process was killed or the
-    machine was down.
+    This also starts the scheduler process of this machine where there are jobs for it, for example
+    after it was killed or the machine was down.
     """
     local.ensure(jobs)
     return listed(jobs, everything)
@@ -156,10 +163,12 @@ def rows(jobs: Jobs, everything: bool = False) -> list[Row]:
 def listed(
     jobs: Jobs, everything: bool = False, now: Callable[[Jobs, Job], State] = look
 ) -> list[Row]:
-    """The same, only looked at.
+    """Make the rows of the list, without starting a scheduler process.
 
     Args:
-        now: how a job stands.
+        jobs: all jobs of the user.
+        everything: whether to include all jobs that have ended.
+        state_of: returns the current state of a job.
     """
     known = [(job, now(jobs, job)) for job in map(jobs.job, jobs.numbers())]
     over = [job.id for job, state in known if state.status not in WAITING]
@@ -181,7 +190,8 @@ def listed(
 
 
 def progress(out: Path) -> tuple[int | None, int | None]:
-    """How many trials of a run have ended, of how many; None where there is no run folder yet."""
+    """Return how many trials of a run have ended, and how many it has; None for both where there is
+    no run folder yet."""
     try:
         trials = read_json(out / "run.json")["trials"]
         statuses = [trial["status"] for trial in trials]

@@ -1,7 +1,7 @@
-"""The queue of this machine: first come, first served, as far as cores, GPUs and memory go.
+"""The queue of this machine: first come, first served, as far as cores, GPUs and memory allow.
 
-A job that was running when the machine or its process went down is begun again, from the last
-checkpoint of its run.
+A job that was running when the machine or its process went down is started again, and resumes from
+the last checkpoint of its run.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from dualml.files import open_to_append
 from dualml.jobs.process import born
 from dualml.jobs.store import MODE, WAITING, Job, Jobs, State, waited
 
-#: A job whose process is gone is begun again so often.
+#: Number of starts of a job whose process disappears.
 STARTS = 3
 POLL_S = 0.2
-#: Between two looks at how much memory jobs use.
+#: Seconds between two checks of the jobs' memory.
 WEIGH_S = 2.0
-#: A process that was started says that it is there within so many seconds.
+#: Seconds within which a process that was started must record its pid.
 COME_S = 60.0
 STOP_S = 15.0
 
 
 def usable() -> Sequence[int]:
-    """Numbers of the cores that this process may compute on."""
+    """Return the numbers of the cores that this process may use."""
     return machine.USABLE or range(os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What this machine has to give: numbers of cores and GPUs, bytes of memory."""
+    """Resources of this machine: core numbers, number of GPUs, bytes of memory."""
 
     cores: Sequence[int] = field(default_factory=usable)
     gpus: int = field(default_factory=lambda: len(machine.nvidia()[0]))
     memory: int = field(default_factory=machine.usable_memory)
 
     def check(self, cores: int, gpus: int, memory: int) -> None:
-        """Raises `UserError` for what will never be free."""
+        """Raise `UserError` for a request that exceeds the machine."""
         asked = ((cores, len(self.cores), "cores"), (gpus, self.gpus, "GPUs"))
         for wanted, there, what in asked:
             if wanted > there:
@@ -58,10 +58,11 @@ class Capacity:
 
 
 class Queue:
-    """One look after another at the jobs, by the one process that may start any.
+    """The scheduler of this machine's jobs; only one process may run it.
 
     Args:
-        jobs: all of them; those of other machines are left alone.
+        jobs: all jobs of the user; those of other machines are ignored.
+        capacity: resources to assign; by default those of this machine.
     """
 
     def __init__(self, jobs: Jobs, capacity: Capacity | None = None) -> None:
@@ -70,7 +71,8 @@ class Queue:
         self.weighed = 0.0
 
     def turn(self) -> bool:
-        """Look after what runs, start what fits; whether anything is left to wait for."""
+        """Check the running jobs and start those that fit; return whether any job is running or
+        waiting."""
         for number in [n for n, child in self.children.items() if child.poll() is not None]:
             del self.children[number]
         host = os.uname().nodename
@@ -89,7 +91,8 @@ class Queue:
         return bool(left or waiting)
 
     def look(self, job: Job, state: State) -> tuple[Job, State] | None:
-        """A job that runs; None where its process is gone, and it waits again or has failed."""
+        """Check a running job. Return it with its state, or None where its process is gone; then it
+        waits again, or has failed."""
         if state.pid is None and time.time() - state.since < COME_S and job.id in self.children:
             return job, state
         if is_alive(state):
@@ -107,7 +110,7 @@ class Queue:
         return None
 
     def weigh(self, running: Sequence[tuple[Job, State]]) -> None:
-        """End jobs that use more memory than they asked for."""
+        """End jobs that use more memory, or run longer, than they asked for."""
         if time.monotonic() - self.weighed < WEIGH_S:
             return
         self.weighed = time.monotonic()
@@ -121,7 +124,7 @@ class Queue:
                 self.end_late(job, state)
 
     def end_late(self, job: Job, state: State) -> None:
-        """End a job that has run for longer than it may: politely, then for good."""
+        """End a job that exceeds its time limit: politely first, then with SIGKILL."""
         if not state.stopping:
             why = f"ran for longer than its limit of {job.limit:g} s"
             self.jobs.change(job.id, stopping=True, reason=why)
@@ -130,7 +133,7 @@ class Queue:
             kill_all(state)
 
     def waits(self, job: Job) -> bool:
-        """Whether a job waits for its turn; one that has waited longer than it may is ended."""
+        """Whether a job waits for its turn; one that exceeds its waiting limit is stopped."""
         state = self.jobs.state(job.id)
         if state.status != "queued":
             return False
@@ -142,7 +145,7 @@ class Queue:
     def fits(
         self, job: Job, running: Sequence[tuple[Job, State]]
     ) -> tuple[list[int], list[int]] | None:
-        """The cores and GPUs a job gets now; None where it has to wait."""
+        """Return the cores and GPUs for a job; None where it has to wait."""
         states = [state for _, state in running]
         cores = [c for c in self.capacity.cores if not any(c in s.cores for s in states)]
         gpus = [g for g in range(self.capacity.gpus) if not any(g in s.gpus for s in states)]
@@ -153,6 +156,7 @@ class Queue:
         return cores[:wanted], gpus[: job.gpus]
 
     def start(self, job: Job, cores: list[int], gpus: list[int]) -> None:
+        """Start the process of a job."""
         state = self.jobs.state(job.id)
         self.jobs.change(
             job.id, status="running", starts=state.starts + 1, cores=cores, gpus=gpus, pid=None,
@@ -171,7 +175,7 @@ class Queue:
 
 
 def resident(pid: int) -> int:
-    """Bytes that a process and its children hold in memory."""
+    """Return the bytes of memory that a process and its children hold."""
     import psutil
 
     total = 0
@@ -184,20 +188,22 @@ def resident(pid: int) -> int:
 
 
 def is_alive(state: State) -> bool:
-    """Whether the process of a job is there, and still the one that it was."""
+    """Whether the process of a job is still running; a later process with the same pid does not
+    count."""
     known = state.pid and state.created is not None  # 0 would be a group of processes
     return bool(known) and born(int(state.pid or 0)) == state.created
 
 
 def kill(state: State, sign: int) -> None:
-    """Send a signal to the process of a job, if it is that one still."""
+    """Send a signal to the process of a job, if it is still the same process."""
     if state.pid and is_alive(state):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(state.pid, sign)
 
 
 def kill_all(state: State) -> None:
-    """Kill the process of a job and all that it has started, in whatever groups they are."""
+    """Kill the process of a job and all processes that it has started, in whatever groups they
+    are."""
     import psutil
 
     if not state.pid or not is_alive(state):
@@ -210,7 +216,7 @@ def kill_all(state: State) -> None:
 
 
 def stop(jobs: Jobs, number: int) -> None:
-    """End a job of this machine, as by Ctrl-C; for good where that does not do."""
+    """End a job of this machine as Ctrl-C would; kill it if that does not suffice."""
     with jobs.locked():
         state = jobs.state(number)
         if state.status == "queued" or (state.status == "running" and state.pid is None):
@@ -229,8 +235,10 @@ def stop(jobs: Jobs, number: int) -> None:
 
 
 def ensure(jobs: Jobs) -> None:
-    """A process that looks after this machine's queue, where there is something in it; it outlives
-    this one and its terminal, and ends with the last job."""
+    """Start the scheduler process of this machine, where there are jobs for it.
+
+    It outlives this process and its terminal, and ends with the last job.
+    """
     left = [n for n in jobs.numbers() if jobs.state(n).status in WAITING]
     if all(jobs.job(n).on != "local" for n in left):
         return

@@ -1,4 +1,4 @@
-"""What a job, or one rank of its run, prints."""
+"""The output of a job, or of one rank of its run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ POLL_S = 0.2
 
 
 def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
-    """The log of a job; of a rank that of the last trial it took part in; of a worker its own.
+    """Return the log of a job, of one of its workers, or of a rank (in the last trial it took part
+    in).
 
     Raises:
-        UserError: no such rank has printed anything.
+        UserError: that rank has not printed anything.
     """
     if rank is None:
         return jobs.log(job.id)
@@ -37,12 +38,13 @@ def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
 
 
 def lines(jobs: Jobs, job: Job, rank: int | None, follow: bool) -> Iterator[str]:
-    """What stands there, and, where it is followed, what comes until the job has ended."""
+    """Yield the text of a log; with ``follow``, also what is appended until the job has ended."""
     if not follow:
         yield from pieces(path_of(jobs, job, rank), lambda: True)
         return
 
     def over() -> bool:
+        """Whether the job has ended."""
         return look(jobs, job).status not in WAITING
 
     while rank is None and not jobs.log(job.id).exists() and not over():
@@ -51,7 +53,7 @@ def lines(jobs: Jobs, job: Job, rank: int | None, follow: bool) -> Iterator[str]
 
 
 def pieces(path: Path, over: Callable[[], bool]) -> Iterator[str]:
-    """A file's text, until nothing can come any more."""
+    """Yield a file's text until ``over()`` says that nothing more is appended."""
     try:
         with (
             open_to_read(path, links=False) as content,

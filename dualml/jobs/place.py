@@ -1,4 +1,4 @@
-"""Where jobs are kept, and which there are, by their folders alone."""
+"""Location and numbers of the jobs, from the names of their folders alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from dualml.files import is_regular
 
-#: The folder of all jobs, in place of the user's data folder.
+#: Variable with the folder of all jobs, in place of the user's data folder.
 VARIABLE = "DUALML_JOBS"
-#: In the folder of each.
+#: File with the state, in the folder of each job.
 STATE_NAME = "state.json"
 NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 
 def home() -> Path:
-    """Where jobs are kept."""
+    """Return the folder of all jobs."""
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).expanduser().absolute()
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
@@ -24,10 +24,10 @@ def home() -> Path:
 
 
 def numbers(path: Path | None = None) -> list[int]:
-    """Of all jobs, the oldest first.
+    """Return the numbers of all jobs, oldest first.
 
     Args:
-        path: where they are kept; `home` by default.
+        path: folder of all jobs; by default `jobs_folder`.
     """
     path = path or home()
     if not path.is_dir():
@@ -37,5 +37,6 @@ def numbers(path: Path | None = None) -> list[int]:
 
 
 def number_of(folder: Path) -> int | None:
-    """The job that a folder is of; None for a name that dualml gives no folder."""
+    """Return the job number of a folder, or None for a name that dualml does not give to a job's
+    folder."""
     return int(folder.name) if NUMBER.fullmatch(folder.name) else None

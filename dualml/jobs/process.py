@@ -1,10 +1,10 @@
-"""Whether a process is still the one that it was."""
+"""Identity of a process beyond its pid, which the system reuses."""
 
 from __future__ import annotations
 
 
 def born(pid: int) -> float | None:
-    """When a process began; None where it is gone."""
+    """Return the start time of a process in seconds since 1970; None if it is gone."""
     import psutil
 
     try:

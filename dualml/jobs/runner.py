@@ -1,7 +1,7 @@
 """The process of a job on this machine: ``python -m dualml.jobs.runner HOME NUMBER``.
 
-It is the run itself, or the owner of a command's workers, on the cores and GPUs that the job was
-given, and leaves word of its end.
+It becomes the run itself, or the owner of a command's workers, on the cores and GPUs assigned to
+the job, and records how it ended.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(path: str, number: int) -> None:
+    """Run a job, and record its exit code."""
     from dualml.jobs.process import born
     from dualml.jobs.store import ENDED, Jobs, arguments, clear
     from dualml.jobs.workers.record import status_of
@@ -55,7 +56,7 @@ def main(path: str, number: int) -> None:
             status: Status = status_of(code) if job.command else ENDED.get(code, "failed")
             if status == "stopped" and not state.stopping and not job.command:
                 status = "queued"  # the machine goes down: go on when it is back
-            # Whoever ended it for using too much has said so.
+            # If it was ended for exceeding a limit, the reason is recorded already.
             reason = state.reason if state.stopping else reason
             jobs.change(number, status=status, code=code, pid=None, reason=reason)
     sys.exit(code)
@@ -65,7 +66,7 @@ def run_command(job: Job) -> tuple[int, str | None]:
     """Run the workers of a command on this machine.
 
     Returns:
-        The exit code, and what there is to say of the end.
+        The exit code, and a remark about the end, or None.
     """
     from dualml.jobs.workers.alone import describe_end
     from dualml.jobs.workers.group import run_workers

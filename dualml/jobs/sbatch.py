@@ -1,4 +1,4 @@
-"""Options of ``sbatch``, from those of ``dualml submit``."""
+"""Options of ``sbatch``, made from those of ``dualml submit``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from dualml.errors import UserError
 
-#: What a line of the script may hold.
+#: An option that may stand in a line of the script.
 OPTION = re.compile(r"^--[a-z][a-z0-9-]*(=[\w.,:/@%+\[\]*()-]+)?$")
 NAME = re.compile(r"^[\w.,-]+$")
 TIME = re.compile(r"^(\d+-)?\d+(:\d+){0,2}$")
-#: By which people call a job; its folder, and its name in Slurm.
+#: A job's name, which is also its folder's and its name in Slurm.
 JOB_NAME = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)
-#: Said by the script itself.
+#: Options that the script sets itself.
 OURS = ("--output", "--job-name", "--open-mode", "--export", "--wrap", "--chdir", "--array")
 
 
@@ -28,14 +28,18 @@ def options(
     sbatch: Sequence[str],
     wait: float | None = None,
 ) -> list[str]:
-    """Those that differ from what Slurm does without them.
+    """Return the options of ``sbatch`` that differ from Slurm's defaults.
 
     Args:
-        wait: seconds that a job may wait. Slurm knows a deadline by which it has to end: with a
-            limit of time, it is one by which it has to begin.
+        nodes, ranks_per_node, gpus_per_node: resources of the job.
+        time: limit of its running time, in Slurm's format.
+        partition: of the cluster.
+        sbatch: further options, as given by the user.
+        wait: seconds that a job may wait. Slurm has a deadline by which a job must end; with a time
+            limit it implies one by which the job must begin.
 
     Raises:
-        UserError: something that is no option, or that the script says itself.
+        UserError: something is not an option, or is set by the script itself.
     """
     found = []
     if nodes > 1 or ranks_per_node > 1:
@@ -63,13 +67,13 @@ def options(
 
 
 def seconds(text: str) -> int:
-    """``90`` (minutes), ``1:30:00``, ``2-12``: as Slurm reads them.
+    """Convert a time in Slurm's format to seconds: ``90`` (minutes), ``1:30:00``, ``2-12``.
 
-    >>> seconds("1-2:30")
+    >>> parse_time_limit("1-2:30")
     95400
 
     Raises:
-        UserError: anything else, or 0.
+        UserError: the text has another format, or is 0.
     """
     how = "minutes, hours:minutes:seconds or days-hours, above 0"
     if not TIME.match(text):
@@ -87,14 +91,15 @@ def seconds(text: str) -> int:
 
 
 def check_name(name: str | None) -> None:
-    """Raise `UserError` for a name that no job can have: numbers are those of jobs."""
+    """Raise `UserError` for an invalid name of a job; a number is one, because jobs have
+    numbers."""
     if name is not None and not JOB_NAME.fullmatch(name):
         text = "use up to 63 letters, digits, _, . and -, a letter first"
         raise UserError(f"--name {name!r}: {text}")
 
 
 def check_wait(on: str, wait: float | None, time: str | None) -> None:
-    """Raise `UserError` for a limit of waiting where nothing keeps it."""
+    """Raise `UserError` for a limit of waiting where it cannot be enforced."""
     if wait is None:
         return
     if wait <= 0:

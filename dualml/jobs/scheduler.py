@@ -1,4 +1,5 @@
-"""``python -m dualml.jobs.scheduler HOME``: the one process that starts jobs of this machine."""
+"""The process that starts jobs of this machine, one per user: ``python -m dualml.jobs.scheduler
+HOME``."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from dualml.files import write_bytes
 from dualml.jobs.local import POLL_S, Queue
 from dualml.jobs.store import MODE, Jobs
 
-#: Another one that is about to end does so within so many seconds.
+#: Seconds within which another scheduler that is about to end must have ended.
 LEAVE_S = 2.0
-#: Its number, for people.
+#: File with the pid of the scheduler, for users.
 PID = "scheduler.pid"
 
 
 def main(path: Path) -> None:
-    """Turn after turn, until nothing waits or runs; at once where another one is at it."""
+    """Schedule until no job waits or runs; return at once where another process does so already."""
     jobs, only = Jobs(path), FileLock(path / "scheduler.lock", mode=MODE)
     try:
         only.acquire(timeout=LEAVE_S)

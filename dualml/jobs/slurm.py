@@ -1,6 +1,6 @@
-"""Jobs in Slurm: a script for ``sbatch``, which every cluster has.
+"""Jobs in Slurm, submitted as a script for ``sbatch``, which every cluster has.
 
-Not submitit: it hands the work over as a pickle on a shared disk.
+submitit is not used: it transfers the work as a pickle on a shared disk.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dualml.machine import Finished, bounded
 from dualml.variables import JOB, JOB_OUT, OPTIONS, SECRET
 
 LIMIT_S = 60.0
-#: Left by the script in the job's folder, as Slurm forgets jobs.
+#: File with the exit code that the script leaves in the job's folder, as Slurm forgets jobs.
 CODE, LONGEST_CODE = "code", 16
-#: Of Slurm's states those in which a job waits.
+#: Slurm's states in which a job waits.
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
-#: Between a job's end in Slurm and the file of its code on a slow disk.
+#: Seconds between a job's end in Slurm and the file of its exit code on a slow disk.
 SETTLE_S = 10.0
-#: From rank 0's end to that of all ranks.
+#: Seconds from rank 0's end to the end of all ranks, at most.
 LAST_S = 60.0
 
-#: Of one task a run that starts its own ranks, of several a rank each: Slurm says where the first
-#: of them is, and the number of the job gives a port.
+#: Script of a run. A single task starts its own ranks; of several tasks each is a rank: Slurm gives
+#: the address of the first one, and the job's number gives a port.
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
 #SBATCH --output={log}
@@ -65,9 +65,9 @@ echo $code > {code}
 exit $code
 """
 
-#: Where the workers of a command meet: the number of the job chooses among so many ports.
+#: Ports where the workers of a command form a group; the number of the job chooses one.
 FIRST_PORT, PORTS = 20000, 10000
-#: Of a command: every task is a worker, and one that fails ends the others.
+#: Script of a command: every task is a worker, and one that fails ends the others.
 COMMAND = """#!/bin/bash
 #SBATCH --job-name={name}
 #SBATCH --output={log}
@@ -88,7 +88,7 @@ exit $code
 
 
 def script(jobs: Jobs, job: Job) -> str:
-    """Return what is given to ``sbatch``."""
+    """Return the script for ``sbatch``."""
     return command_script(jobs, job) if job.command else run_script(jobs, job)
 
 
@@ -132,16 +132,20 @@ def run_script(jobs: Jobs, job: Job) -> str:
 
 
 def there(program: str) -> None:
-    """Raises `UserError` where there is no Slurm here."""
+    """Raise `UserError` where a program of Slurm is not installed."""
     if shutil.which(program) is None:
         text = "--on slurm is for the login node of a cluster"
         raise UserError(f"there is no {program} on this machine: {text}")
 
 
 def asked(*words: str, environ: dict[str, str] | None = None) -> Finished:
-    """What one of Slurm's commands answers. Raises `UserError` where there is no Slurm here."""
+    """Run one of Slurm's commands and return its output.
+
+    Raises:
+        UserError: Slurm is not installed.
+    """
     there(words[0])
-    # A job inherits it, and has in its options what variables said when it was submitted.
+    # Without variables of options: their values became the job's options when it was submitted.
     left = (*OPTIONS, *SECRET)
     inherited = {name: value for name, value in os.environ.items() if name not in left}
     return bounded(list(words), LIMIT_S, {**inherited, **(environ or {})})
@@ -157,7 +161,7 @@ def submit(jobs: Jobs, job: Job) -> None:
     (folder / CODE).unlink(missing_ok=True)
     path = folder / "job.sbatch"
     write_bytes(path, script(jobs, job).encode(errors="surrogateescape"), MODE)
-    # Tasks inherit the environment of the submission: the token stands in no file.
+    # Tasks inherit the environment of the submission, so the token is in no file.
     token = {TOKEN: os.environ.get(TOKEN) or secrets.token_hex(16)}
     done = asked("sbatch", "--parsable", str(path), environ={**job.environ, **token})
     if done.code != 0:
@@ -176,7 +180,7 @@ def submit(jobs: Jobs, job: Job) -> None:
 
 
 def look(jobs: Jobs, job: Job) -> State:
-    """How a job stands, asked of Slurm where it has not ended."""
+    """Return the state of a job; ask Slurm where it has not ended."""
     state = jobs.state(job.id)
     if state.status not in ("queued", "running") or state.slurm is None:
         return state
@@ -188,7 +192,7 @@ def look(jobs: Jobs, job: Job) -> State:
 
 
 def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | None]:
-    """Status, exit code and reason."""
+    """Return status, exit code and reason of a job, from Slurm or from the file its script left."""
     with contextlib.suppress(OSError, ValueError):
         code = int(read_text(jobs.folder(job.id) / CODE, LONGEST_CODE))
         if job.command:
@@ -216,8 +220,11 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
 
 
 def end_of_command(job: Job, state: State, code: int) -> tuple[Status, int, str | None]:
-    """Return status, exit code and reason of a command; srun has the largest code of its tasks,
-    among them those that it has ended for another one."""
+    """Return status, exit code and reason of a command that has ended.
+
+    srun reports the largest exit code of its tasks, including those that it ended because another
+    one failed.
+    """
     out, size = Path(job.out), job.workers
     code = code_of_failure(read_endings(out, size)) or code if code else 0
     port = FIRST_PORT + int(state.slurm or 0) % PORTS
@@ -225,10 +232,11 @@ def end_of_command(job: Job, state: State, code: int) -> tuple[Status, int, str 
 
 
 def waits(why: str, again: bool) -> str | None:
-    """Why a job is in the queue, where Slurm says.
+    """Return why a job is in the queue; None where Slurm does not say.
 
     Args:
-        again: it was at work before.
+        why: Slurm's reason.
+        again: whether the job was running before.
     """
     why = "" if why == "None" else why
     back = "Slurm has put it back, as after the loss of a node" if again else ""
@@ -236,7 +244,11 @@ def waits(why: str, again: bool) -> str | None:
 
 
 def stop(jobs: Jobs, job: Job) -> None:
-    """End a job in Slurm. Raises `UserError` where Slurm refuses."""
+    """End a job in Slurm.
+
+    Raises:
+        UserError: Slurm refuses.
+    """
     state = jobs.state(job.id)
     with jobs.locked():
         jobs.change(job.id, stopping=True)

@@ -1,4 +1,4 @@
-"""One job, told in full: how it stands, what it may use, and how its workers ended."""
+"""Details of one job: its state, its limits, and how its workers ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dualml.jobs.workers.record import log_path, read_endings
 from dualml.report.blocks import Cell, Column, Table
 from dualml.words import Words
 
-#: Rows of the table, in their order; one that says nothing is left out.
+#: Rows of the table, in their order; empty ones are left out.
 SHOWN = ("name", "status", "reason", "code", "on", "place", "trials", "seconds", "left", "cores",
          "gpus", "limit", "wait", "run", "out", "log")  # fmt: skip
 COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
 
 
 def describe(jobs: Jobs, job: Job) -> dict[str, Any]:
-    """Return how a job stands, as JSON has it."""
+    """Return the details of a job as JSON values."""
     row = next(row for row in rows(jobs, everything=True) if row.job.id == job.id)
     out = Path(job.out)
     return {
@@ -39,7 +39,7 @@ def describe(jobs: Jobs, job: Job) -> dict[str, Any]:
 
 
 def tables(described: dict[str, Any], words: Words) -> Iterator[Table]:
-    """Yield a job as a table, and one of its workers that have ended."""
+    """Yield a table of a job's details, and one of its workers that have ended."""
     told = dict(described)
     told["status"] = words(f"jobs.status.{described['status']}")
     told["trials"] = f"{told['ended']}/{told['total']}" if told["total"] else None
@@ -61,6 +61,7 @@ def tables(described: dict[str, Any], words: Words) -> Iterator[Table]:
 
 
 def tone(key: str, described: dict[str, Any]) -> Any:
+    """Return the tone of a cell: that of the status, else none."""
     return TONES.get(described["status"], "") if key == "status" else ""
 
 

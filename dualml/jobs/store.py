@@ -1,5 +1,5 @@
-"""Jobs on disk: a folder for each, ``job.json``, what was asked for, and ``state.json``, how it
-stands. Every change of a state happens under one lock."""
+"""Jobs on disk: one folder per job with ``job.json``, the request, and ``state.json``, the state.
+Every change of a state happens under one lock."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from dualml.parse import is_unicode
 from dualml.store.jsonfile import Count, JsonFile, Number, Record, checked
 
 LOCK_S = 30.0
-#: Jobs that may wait at a time.
+#: Largest number of waiting jobs.
 MOST_QUEUED = 1000
-#: Permissions of the files and folders of jobs: what is run, and with which variables, is for
-#: nobody else to read.
+#: Permissions of the files and folders of jobs: no other user may read what is run, and with which
+#: variables.
 MODE, FOLDER_MODE = 0o600, 0o700
-#: What a job takes along of the environment it was submitted in, but for secrets.
+#: Prefixes of the variables that a job inherits from the environment of its submission; secrets
+#: are excluded.
 TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV",
          "LD_LIBRARY_PATH", "NCCL_", "GLOO_", "HCCL_", "ASCEND_")  # fmt: skip
 
@@ -39,20 +40,21 @@ WAITING: tuple[Status, ...] = ("queued", "running")
 ENDED: dict[int, Status] = {0: "ok", 3: "different", 130: "stopped"}
 
 
-#: What a command line of the system can have: Unicode, which a file of JSON can hold, and no zero.
+#: An argument of a command line: Unicode, because it is stored as JSON, without a NUL character.
 Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 PathText = Annotated[Word, Field(min_length=1)]
 
 
 class Job(Record):
-    """What was asked for; ``words`` are those of ``dualml run``, the run folder apart.
+    """The request of a job; ``words`` are the arguments of ``dualml run`` without the run folder.
 
     Attributes:
-        name: by which people call it.
+        name: chosen by the user.
         command: in place of ``words``: a command that is no run, started once for each worker.
         workers, nodes: of a command.
-        mindspore: workers of a command find MindSpore's scheduler.
-        limit: seconds it may run; ``wait``: seconds it may wait for its first turn; 0: any.
+        mindspore: whether workers of a command need MindSpore's scheduler.
+        limit: seconds it may run; 0 for no limit.
+        wait: seconds it may wait for its first start; 0 for no limit.
     """
 
     id: Count
@@ -81,13 +83,16 @@ class Job(Record):
 
     @property
     def shown(self) -> list[str]:
-        """The words of its command, as people gave them."""
+        """Command line of the job, as the user gave it."""
         return self.command or self.words
 
 
 class State(Record):
-    """How it stands; ``created`` is the start of process ``pid``, which tells it from a later one
-    of that number. ``starts`` counts how often it was begun."""
+    """The state of a job.
+
+    ``created`` is the start time of process ``pid`` and distinguishes it from a later process with
+    the same pid. ``starts`` counts how often the job was started.
+    """
 
     status: Status
     since: Number
@@ -107,9 +112,11 @@ STATE = JsonFile(STATE_NAME, State, version=1, mode=MODE)
 
 
 def taken() -> dict[str, str]:
-    """What a job takes along of this process's environment, which a file of the job then has. Its
-    options have what variables and files of defaults say; a secret stands in no file: a run on
-    several machines draws a token of its own."""
+    """Return the environment variables that a job inherits and that are stored in its file.
+
+    Its options already include what variables and files of defaults say. Secrets are never stored:
+    a run on several machines draws a token of its own.
+    """
     left = (VARIABLE, *variables.OPTIONS)
     kept = {
         name: value
@@ -127,17 +134,17 @@ class Jobs:
     """All jobs of a user.
 
     Args:
-        path: the folder; made when the first job comes.
+        path: the folder; created with the first job.
     """
 
     path: Path
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Within: nobody else changes a state.
+        """Hold the lock inside the block, so that no other process changes a state.
 
         Raises:
-            UserError: somebody has for `LOCK_S`, or the folder cannot be written to.
+            UserError: another process holds it for `LOCK_S` seconds, or the folder is not writable.
         """
         from filelock import FileLock, Timeout
 
@@ -150,18 +157,23 @@ class Jobs:
                             ) from None  # fmt: skip
 
     def folder(self, number: int) -> Path:
+        """Return the folder of a job."""
         return self.path / str(number)
 
     def log(self, number: int) -> Path:
-        """What the run prints."""
+        """Return the log file of a job."""
         return self.folder(number) / "log"
 
     def numbers(self) -> list[int]:
-        """Of all jobs, the oldest first."""
+        """Return the numbers of all jobs, oldest first."""
         return numbers(self.path)
 
     def job(self, number: int) -> Job:
-        """Raises `UserError` for a number that no job has."""
+        """Read the request of a job.
+
+        Raises:
+            UserError: there is no job with this number.
+        """
         if not is_regular(self.folder(number) / STATE.name):
             last = [str(n) for n in self.numbers()[-5:]]
             hint = nearest(str(number), last) if last else "; none was submitted"
@@ -169,7 +181,8 @@ class Jobs:
         return JOB.read(self.folder(number))
 
     def number(self, word: str) -> int:
-        """Return the number of a job, by its number or its name: of several of a name the last.
+        """Return the number of a job given by its number or its name; of several jobs of a name the
+        last.
 
         Raises:
             UserError: no job has this name.
@@ -184,10 +197,11 @@ class Jobs:
         return names[word]
 
     def state(self, number: int) -> State:
+        """Read the state of a job."""
         return STATE.read(self.folder(number))
 
     def change(self, number: int, **values: Any) -> State:
-        """Another state; within `locked`."""
+        """Change fields of a job's state, inside `locked`, and return the new state."""
         status = values.get("status")
         before = self.state(number)
         if status is not None and status != before.status:
@@ -197,10 +211,10 @@ class Jobs:
         return after
 
     def add(self, **asked: Any) -> Job:
-        """A new job, at the end of the queue.
+        """Add a job at the end of the queue.
 
         Args:
-            asked: of `Job`, without what is known here.
+            asked: fields of `JobSpec` other than those that are determined here.
 
         Raises:
             UserError: the queue is full.
@@ -224,7 +238,7 @@ class Jobs:
 
 
 def check_here(job: Job) -> None:
-    """Raises `UserError` for a job of another machine or user, whose processes are not here."""
+    """Raise `UserError` for a job of another machine or user, whose processes are not here."""
     if job.on == "local" and job.host != socket.gethostname():
         raise UserError(f"job {job.id} is of {job.host}, this is {socket.gethostname()}: go there")
     if job.user != getpass.getuser():
@@ -232,24 +246,24 @@ def check_here(job: Job) -> None:
 
 
 def waited(job: Job) -> str:
-    """Say that a job has waited for longer than it may."""
+    """Return the reason of a job that waited for longer than it may."""
     return f"waited for longer than {job.wait:g} s (--wait-at-most)"
 
 
 def clear(out: Path) -> None:
-    """Remove what is left of a run that was killed before it had a ``run.json``."""
+    """Remove the remains of a run that was killed before it had a ``run.json``."""
     if not (out / "run.json").exists():
         shutil.rmtree(out / "plan", ignore_errors=True)
         (out / ".lock").unlink(missing_ok=True)
 
 
 def begun(words: Sequence[str], out: str) -> list[str]:
-    """The words of ``dualml run`` that begin a run in ``out``."""
+    """Return the arguments of ``dualml`` that start a run in ``out``."""
     return ["run", *words, "--out", out]
 
 
 def resumed(words: Sequence[str], out: str) -> list[str]:
-    """Those that go on with it."""
+    """Return the arguments of ``dualml`` that resume the run in ``out``."""
     kept = [word for word in words if word in ("--no-report", "--no-find", "--insecure")]
     for option in ("--hosts", "--lang"):
         if option in words:
@@ -259,6 +273,7 @@ def resumed(words: Sequence[str], out: str) -> list[str]:
 
 
 def arguments(words: Sequence[str], out: str) -> list[str]:
-    """Those of now."""
+    """Return the arguments of ``dualml`` that start this job, or resume it if its run folder
+    exists."""
     there = (Path(out) / "run.json").exists()
     return resumed(words, out) if there else begun(words, out)

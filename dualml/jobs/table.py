@@ -1,4 +1,4 @@
-"""Jobs as a table for people."""
+"""Jobs as a table."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dualml.report.blocks import Cell, Column, Table, Tone
 from dualml.words import Words
 
 TONES: dict[str, Tone] = {"ok": "good", "different": "bad", "failed": "bad"}
-#: What a narrow terminal leaves out.
+#: Columns that a narrow terminal omits.
 LEAST = ("place", "seconds", "left")
 COLUMNS = ("id", "on", "status", "place", "trials", "seconds", "left", "run", "out")
 
 
 def table(rows: Sequence[Row], words: Words) -> Table:
-    """One row for each job."""
+    """Return the table of jobs, one row per job."""
     columns = [
         Column(name, words(f"jobs.column.{name}"), optional=name in LEAST) for name in COLUMNS
     ]
@@ -25,6 +25,7 @@ def table(rows: Sequence[Row], words: Words) -> Table:
 
 
 def cells(row: Row, words: Words) -> list[Cell | str]:
+    """Return the cells of a job."""
     status = words(f"jobs.status.{row.state.status}")
     if row.state.reason:
         status = f"{status}: {row.state.reason}"
@@ -42,7 +43,7 @@ def cells(row: Row, words: Words) -> list[Cell | str]:
 
 
 def short(path: str) -> str:
-    """Relative to the current folder, where it is inside."""
+    """Return a path relative to the current folder if it is inside, else unchanged."""
     return (
         str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
     )

@@ -1,8 +1,8 @@
-"""A limit of this process's memory that the system enforces.
+"""A memory limit for this process that the system enforces.
 
-``RLIMIT_DATA`` bounds what a process may write to of its own (Linux 4.7 and later: the heap and
-private mappings, so all that allocators take), and is counted as ``VmData``. A framework takes much
-of it when it is imported: the limit is what may come on top.
+``RLIMIT_DATA`` bounds the private memory that a process may write to (Linux 4.7 and later: the heap
+and private mappings, and so everything that allocators take); it is counted as ``VmData``. A
+framework takes much of it when it is imported: the limit applies to what comes on top.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 
 from dualml.errors import TrialError, Unsupported
 
-#: All but small allocations go back to the system when they are freed, in place of being kept: what
-#: a process has then is what it needs.
+#: Settings of the GNU C library by which all but small allocations return to the system when they
+#: are freed, so that a process holds only what it needs.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-#: What is said where there is nothing to allocate, the last of a thread that gets no stack.
+#: Phrases in messages about failed allocations; the last is for a thread that gets no stack.
 WORDS = ("alloc", "out of memory", "Cannot allocate", "Resource temporarily unavailable")
-#: How a process ends whose library goes on with the null that an allocation returned.
+#: Signals that end a process whose library dereferences the null pointer of a failed allocation.
 SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS")
 
 
@@ -32,7 +32,7 @@ class OutOfMemory(TrialError):
 
 
 def used() -> int:
-    """Bytes that count towards the limit; what nobody needs is given back first.
+    """Return the bytes that count towards the limit, after returning unused memory to the system.
 
     Raises:
         Unsupported: the system does not count them.
@@ -50,10 +50,10 @@ def used() -> int:
 
 @contextlib.contextmanager
 def limited(base: int, nbytes: int) -> Iterator[None]:
-    """Let this process have ``base + nbytes``, and say so where that is too little.
+    """Limit this process to ``base + nbytes`` inside the block.
 
     Raises:
-        OutOfMemory: it has more already, or asks for more.
+        OutOfMemory: the process exceeds the limit already, or asks for more.
     """
     now, (soft, hard) = used(), resource.getrlimit(resource.RLIMIT_DATA)
     if now > base + nbytes:
@@ -77,13 +77,13 @@ def limited(base: int, nbytes: int) -> Iterator[None]:
 
 
 def exhausted(error: BaseException) -> bool:
-    """Whether an error is an allocation that failed."""
+    """Whether an error is a failed allocation."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 
 @contextlib.contextmanager
 def returning() -> Iterator[None]:
-    """Ranks that are started here give memory back at once."""
+    """Make ranks that are started inside the block return freed memory to the system at once."""
     before = {name: os.environ.get(name) for name in MALLOC}
     os.environ.update(MALLOC)
     try:

@@ -1,4 +1,4 @@
-"""One rank that trains one size of a decoder under a limit: see `dualml.launch.ranks`."""
+"""A rank that trains one size of a decoder under a memory limit: see `dualml.launch.ranks`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEED = 0
 
 
 class Drawn(Mapping[str, Array]):
-    """The initial weights, each drawn when it is asked for: nobody holds all of them."""
+    """The initial weights, each drawn when it is accessed, so that they are never all in memory."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec, self.shapes = spec, spec.parameters()
@@ -46,11 +46,11 @@ class Drawn(Mapping[str, Array]):
 
 
 def train(comm: Communicator, argument: dict[str, Any]) -> dict[str, Any]:
-    """Updates of one size under a limit: losses, bytes and seconds.
+    """Train one size under a memory limit; return losses, bytes and seconds.
 
-    The framework's threads, its buffers and its kernels come into being with a model of one block
-    first: the limit is what a process may have beyond that. Weights are laid out without it, as a
-    checkpoint is read part by part; what is left of that counts.
+    A model of one block is trained first, so that the framework's threads, buffers and kernels
+    exist: the limit applies to what a process needs beyond that. Weights are loaded without the
+    limit, as a checkpoint would be, part by part; what remains allocated counts.
 
     Raises:
         OutOfMemory: it does not fit.
@@ -63,7 +63,7 @@ def train(comm: Communicator, argument: dict[str, Any]) -> dict[str, Any]:
 def trained(
     comm: Communicator, backend: Backend, argument: Mapping[str, Any], base: int | None = None
 ) -> dict[str, Any]:
-    """Without ``base`` there is no limit."""
+    """Make the model and train it; without ``base`` there is no limit and the result is empty."""
     arm = Arm.model_validate(argument["arm"])
     recipe = recipe_of(arm, argument)
     training = training_of(comm, backend, recipe, arm)
@@ -81,12 +81,13 @@ def trained(
 
 
 def updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
-    """Of the same samples, so that the loss must fall; the losses."""
+    """Make the updates, all on the same samples, so that the loss must fall; return the losses."""
     batch, read = np.arange(arm.batch_size), getattr(training, "read", backend.read)
     return [float(read([training.step(batch, step)])[0]) for step in range(1, arm.updates + 1)]
 
 
 def recipe_of(arm: Arm, argument: Mapping[str, Any]) -> Recipe:
+    """Make the training config of a decoder, with random tokens as data."""
     sizes = {**argument["sizes"], "blocks": argument["blocks"]}
     spec = model(arm.model, words=argument["words"], length=argument["length"], sizes=sizes)
     shape = (arm.batch_size, argument["length"] + 1)
@@ -99,7 +100,7 @@ def recipe_of(arm: Arm, argument: Mapping[str, Any]) -> Recipe:
 
 
 def training_of(comm: Communicator, backend: Backend, recipe: Recipe, arm: Arm) -> Training:
-    """This rank's part; with one rank the whole."""
+    """Make this rank's part of the training: split, sharded, data-parallel, or the whole model."""
     if arm.split is not None:
         plan = arm.split.plan(recipe.spec, comm.size)
         return split_training(backend, plan, arm, comm, recipe, ModelCache(), "")

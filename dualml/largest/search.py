@@ -1,4 +1,5 @@
-"""The largest decoder that trains under a limit on every rank: bisection over its blocks."""
+"""Search for the largest decoder that trains under a memory limit on every rank, by bisection over
+its blocks."""
 
 from __future__ import annotations
 
@@ -20,21 +21,22 @@ from dualml.planner.zoo import sizes_of, spec_of
 from dualml.store.largest import LargestRow, Tried
 from dualml.zero.units import held, units_of
 
-#: Blocks of a model at most (`dualml.experiment.schema.DecoderSizes`).
+#: Largest number of blocks of a model (`dualml.experiment.schema.DecoderSizes`).
 MOST = 1000
-#: Seconds of one try.
+#: Time limit for training one size, in seconds.
 LIMIT_S = 300.0
 PRECISION = DUALML.precisions["fp32"]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is held fixed while the blocks grow.
+    """The configuration that is fixed while the number of blocks grows.
 
     Attributes:
-        shape: the model; its layers do not matter.
-        arm: how it is trained, as an experiment file has it.
-        limit: bytes that a rank may have beside what its framework takes.
+        backend: that trains.
+        shape: the model; its number of layers is ignored.
+        arm: how it is trained, as in an experiment file.
+        limit: bytes that a rank may use beyond what its framework takes.
     """
 
     backend: str
@@ -43,8 +45,8 @@ class Setting:
     limit: int
 
     def predicted(self, blocks: int) -> float:
-        """Bytes of a rank by the planner, and of what ranks add up or gather: a copy of all
-        gradients, with ZeRO-2 and 3 of the largest unit."""
+        """Predict the bytes of a rank: the planner's estimate, plus the buffers that ranks reduce
+        or gather (a copy of all gradients; with ZeRO-2 and 3, of the largest unit)."""
         shape, arm = replace(self.shape, layers=blocks), Arm.model_validate(self.arm)
         x = layout_of(shape, arm)
         of = stage_memory(shape, x, PRECISION, np.zeros(1, int), engine=DUALML).describe(0)
@@ -55,6 +57,7 @@ class Setting:
         return sum(of.values()) - of["gathered"] + copies
 
     def row(self) -> dict[str, Any]:
+        """Return the fields of the result that do not depend on the search."""
         return {
             "backend": self.backend, "model": self.shape.name, "limit_bytes": self.limit,
             "world_size": self.arm["world_size"], "zero": self.arm.get("zero", 0),
@@ -63,14 +66,17 @@ class Setting:
 
 
 def largest(fits: Callable[[int], bool], start: int, most: int = MOST) -> int:
-    """The largest n from 0 to ``most`` of which ``fits(n)``, where all smaller ones fit, too.
+    """Find the largest n from 0 to ``most`` for which ``fits(n)``, provided that all smaller ones
+    fit.
 
     Args:
-        start: where it is expected: the nearer, the fewer tries.
+        fits: whether n fits.
+        start: an estimate: the closer, the fewer calls.
+        most: the upper bound.
 
     Example:
         >>> tries = []
-        >>> largest(lambda n: tries.append(n) or n <= 13, 10), tries
+        >>> find_largest(lambda n: tries.append(n) or n <= 13, 10), tries
         (13, [10, 11, 13, 17, 15, 14])
     """
     low, high, step, n = 0, most + 1, 1, min(max(start, 1), most)
@@ -79,7 +85,7 @@ def largest(fits: Callable[[int], bool], start: int, most: int = MOST) -> int:
             low = n
         else:
             high = n
-        # Outwards in doubled steps until both ends are known, then the middle.
+        # Double the step until both bounds are known, then bisect.
         if high > most:
             n = min(low + step, most)
         else:
@@ -90,6 +96,10 @@ def largest(fits: Callable[[int], bool], start: int, most: int = MOST) -> int:
 
 def search(setting: Setting, told: Callable[[Tried], None] = lambda tried: None) -> LargestRow:
     """Train sizes until the largest that fits is known, and that the next one does not.
+
+    Args:
+        setting: the configuration.
+        on_result: called with each size that was tried.
 
     Raises:
         UserError: not even one block fits.
@@ -119,11 +129,16 @@ def search(setting: Setting, told: Callable[[Tried], None] = lambda tried: None)
 
 
 def by_blocks(tried: Tried) -> int:
+    """Return the sort key of a tried size: its number of blocks."""
     return tried.blocks
 
 
 def tried(setting: Setting, blocks: int) -> Tried:
-    """One size, trained."""
+    """Train one size and return whether it fits.
+
+    Raises:
+        TrialError: it failed for another reason than memory.
+    """
     shape = setting.shape
     argument = {
         "arm": dict(setting.arm), "sizes": sizes_of(shape), "blocks": blocks,
@@ -148,7 +163,7 @@ def tried(setting: Setting, blocks: int) -> Tried:
 
 
 def settings(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> Iterator[Setting]:
-    """Every combination of backend, ZeRO's stage and recomputation."""
+    """Yield every combination of backend, ZeRO stage and recomputation."""
     ranks = options["ranks"]
     for backend in backends:
         for zero in options["zero"]:
@@ -160,6 +175,6 @@ def settings(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> I
                     "zero": zero if ranks > 1 else 0, "recompute": again,
                 }  # fmt: skip
                 if zero > 1 and ranks > 1:
-                    # A layer at a time; a tied table is in one unit with what uses it.
+                    # One unit per layer; a tied embedding is in the unit of the layer using it.
                     arm["aggregation"] = {"bucket_bytes": 0}
                 yield Setting(backend, shape, arm, options["limit"])

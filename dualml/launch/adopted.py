@@ -1,9 +1,9 @@
-"""Ranks that somebody else has started: the framework's own launcher, ``torchrun`` or ``msrun``, or
-the user, in one terminal for each.
+"""Ranks started from outside: by the framework's launcher (``torchrun``, ``msrun``), or by the user
+in one terminal each.
 
-There every rank is a ``dualml run`` of its own. Rank 0 does what the only process does otherwise:
-it makes the run folder, records and reports. The others wait for what rank 0 announces, and run
-their rank of it: in the run folder where they see it, else through `dualml.launch.mirror`.
+Every rank is a ``dualml run`` of its own. Rank 0 makes the run folder, records and reports, as a
+single process would. The others wait for its announcements and run their rank: in the run folder
+where they can see it, else through `dualml.launch.remote_client`.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ from dualml.store.sessions import (
 from dualml.store.trial import log_path
 
 POLL_S = 0.1
-#: A rank that has waited for so long for the first announcement says for what.
+#: Seconds after which a rank that waits for the first announcement prints a notice.
 WORD_S = 20.0
 SAME = (
     "--out must be the same folder for all ranks, on a disk that all of them see; without one, "
     "give all ranks --rendezvous tcp://HOST:PORT, with an address of rank 0's machine"
 )
-#: A rank may take so long to leave a group that rank 0 has left.
+#: Seconds that a rank may take to leave a group that rank 0 has left.
 LEAVE_S = 5.0
 
 
 def adopted() -> Adopted | None:
-    """The launcher that started this process, if one of a backend's did."""
+    """Return the launcher that started this process, or None."""
     launchers = (info.adopted() for info in backends().values())
     return next((launcher for launcher in launchers if launcher is not None), None)
 
 
 def by_hand(rank: int | None, world_size: int | None, rendezvous: str | None) -> Adopted | None:
-    """What the user says of this process, where each rank is started by hand.
+    """Return the launch that the options describe where the user starts each rank by hand; None
+    without ``--rank``.
 
     Raises:
-        UserError: options that are missing, or do not fit one another.
+        UserError: options are missing or do not fit one another.
     """
     if rank is None:
         return None
@@ -75,7 +76,7 @@ def check(
     backend: str | None,
     rendezvous: str | None = None,
 ) -> None:
-    """Raises `UserError` for options that do not fit a framework's launcher."""
+    """Raise `UserError` for options that do not fit a framework's launcher."""
     if not launcher.backend:
         return
     who = f"started by {launcher.launcher} with {launcher.size} ranks"
@@ -90,33 +91,36 @@ def check(
 
 
 class Sessions(Protocol):
-    """How a rank other than 0 takes part in the sessions that rank 0 announces."""
+    """The side of a rank other than 0 in the sessions that rank 0 announces."""
 
     def awaited(self, number: int) -> Announcement:
-        """The next announcement, when it is there."""
+        """Wait for the announcement of session ``number`` and return it."""
 
     def folders(self, announced: Announcement) -> list[Path]:
-        """Where the trials of a session are for this rank."""
+        """Return this rank's folders of the session's trials."""
 
     def environ(self, announced: Announcement) -> Mapping[str, str]:
-        """What its worker needs before the import of the framework."""
+        """Return the variables that the rank's worker needs before it imports the framework."""
 
     def over(self, number: int) -> bool:
         """Whether rank 0 has gone on to the next session a while ago."""
 
     def failed(self, number: int, note: Failure) -> None:
-        """Leave word of how this rank's part failed."""
+        """Report to rank 0 how this rank's part failed."""
 
     def done(self, folders: list[Path]) -> None:
-        """After a session, however it ended."""
+        """Finish a session, however it ended."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """`Sessions` in a run folder that all ranks see.
+    """A `SessionClient` in a run folder that all ranks see.
 
     Args:
-        wait: seconds until rank 0 has announced something, at most.
+        rank: of this process.
+        run: the run folder.
+        start: the launcher's number of this start.
+        wait: seconds to wait for an announcement, at most.
     """
 
     rank: int
@@ -134,22 +138,26 @@ class Shared:
         return backends()[announced.backend].environ(announced.threads)
 
     def over(self, number: int) -> bool:
-        # Where rank 0 has gone on, who still waits for its old rank waits in vain.
+        # Once rank 0 has gone on, waiting for its rank of the old session is in vain.
         return older(self.run / announcement(number + 1).name, LEAVE_S)
 
     def failed(self, number: int, note: Failure) -> None:
         failure(number, self.rank).write(self.run, note)
 
     def done(self, folders: list[Path]) -> None:
-        """They are where rank 0 finds them."""
+        """Do nothing: the files are in rank 0's folder already."""
 
 
 def follow(rank: int, sessions: Sessions, limit: float) -> str:
-    """What a rank other than 0 does: its part of every session that rank 0 announces. Why the run
-    ended badly, by rank 0; empty where it did not.
+    """Run as a rank other than 0: take part in every session that rank 0 announces.
 
     Args:
+        rank: of this process.
+        sessions: receives the announcements.
         limit: seconds of one trial, at most.
+
+    Returns:
+        Why the run failed, from rank 0; empty on success.
 
     Raises:
         UserError: rank 0 announced nothing in time.
@@ -175,8 +183,11 @@ def follow(rank: int, sessions: Sessions, limit: float) -> str:
 
 
 def fallen(run: Path, number: int) -> Ended | None:
-    """What the other ranks left of a session that failed for them: one that fell by itself, else,
-    some time later, one that missed another."""
+    """Return the failure of a session as other ranks reported it; None if none did.
+
+    A rank that failed by itself comes first. One that only waited for another in vain counts after
+    `PEERS_S` seconds.
+    """
     secondary = None
     for rank, path, note in failures(run, number):
         ended = Ended(note.code, note.reason, rank, {rank: note.result} if note.result else {})
@@ -187,12 +198,12 @@ def fallen(run: Path, number: int) -> Ended | None:
 
 
 def missed(ended: Ended) -> bool:
-    """Whether the rank at fault only says that it waited in vain for another."""
+    """Whether the rank at fault reports only that it waited for another in vain."""
     return ended.results.get(ended.rank, {}).get("kind") == SECONDARY
 
 
 def at_fault(ended: Ended, run: Path, number: int) -> Ended:
-    """How the ranks of a session ended, from how rank 0 did and what the others left."""
+    """Combine rank 0's result of a session with the failures that other ranks reported."""
     if (ended.code or ended.reason) and not missed(ended):
         return ended
     end = time.monotonic() + (PEERS_S if ended.code else 0)
@@ -202,7 +213,7 @@ def at_fault(ended: Ended, run: Path, number: int) -> Ended:
 
 
 def older(path: Path, seconds: float) -> bool:
-    """Whether a file is there, and has been for so long."""
+    """Whether a file exists and was last changed more than ``seconds`` ago."""
     try:
         return time.time() - path.stat().st_mtime > seconds
     except FileNotFoundError:
@@ -210,7 +221,7 @@ def older(path: Path, seconds: float) -> bool:
 
 
 def check_fresh(folder: Path) -> None:
-    """Raises `UserError` for a folder with announcements older than this process's launcher."""
+    """Raise `UserError` for a folder with announcements older than this process's launcher."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
@@ -219,10 +230,16 @@ def check_fresh(folder: Path) -> None:
 
 
 def awaited(run: Path, number: int, wait: float, start: str = "") -> Announcement:
-    """An announcement, when it is there; says so if that takes long.
+    """Wait for an announcement and return it; print a notice if that takes long.
 
     Args:
-        start: of the launcher; what was announced in an earlier one does not count.
+        run: the run folder.
+        number: of the session.
+        wait: seconds, at most.
+        start: of the launcher; announcements of an earlier start are ignored.
+
+    Raises:
+        UserError: nothing was announced in time.
     """
     begin, waits = time.monotonic(), f"rank 0 announced nothing in {(run / SESSIONS).resolve()}"
     warned = number > 0  # then the folder is the right one

@@ -1,8 +1,9 @@
-"""The child's side: its channel to the owner, its lifeline, its pulse, and its result.
+"""The child's side of a supervised process: its channel to the owner, its lifeline, its pulse, and
+its result.
 
-A child talks to its owner in JSON lines on the standard output it was started with; everything the
-framework prints goes to standard error, which the owner keeps as the log. Its standard input is a
-lifeline: when it closes, the owner is gone and the child ends.
+A child sends JSON lines to its owner on the standard output with which it was started; everything
+the framework prints goes to standard error, which the owner keeps as the log. Its standard input is
+a lifeline: when it closes, the owner is gone and the child ends.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from typing import Any
 from dualml.errors import TrialError, Unsupported, UserError
 
 PULSE_S = 1.0
-#: Errors of ranks that waited in vain for another one.
+#: Class name of the error of a rank that waited in vain for another one.
 SECONDARY = "CommunicationError"
 
 
 def open_channel() -> Any:
-    """The owner's pipe; file descriptor 1 becomes the log, whoever writes to it."""
+    """Return the pipe to the owner, and redirect file descriptor 1 to the log."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return channel
 
 
 def end_with_parent() -> None:
-    """End when the owner does; on Linux also while this process is stopped or busy."""
+    """End this process when the owner ends; on Linux also while this process is stopped or busy."""
 
     def wait() -> None:
         while os.read(0, 1024):
@@ -47,14 +48,14 @@ def end_with_parent() -> None:
 
 
 def on_death_of_parent(number: signal.Signals) -> None:
-    """Have the system send this signal when the parent dies, however it does; Linux only."""
+    """Ask the system to send this signal when the parent dies, however it does; Linux only."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 def died(code: int) -> str:
-    """Return the words for an exit code without a result, negative for a signal."""
+    """Return the description of an exit code without a result; negative codes are signals."""
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -65,7 +66,7 @@ def died(code: int) -> str:
 
 
 class Emitter:
-    """Sends events, at most ten a second, so that a fast loop is not slowed by telling of it."""
+    """Sends events to the owner, at most ten per second, so that a fast loop is not slowed down."""
 
     def __init__(self, channel: Any) -> None:
         self.channel, self.last, self.phase = channel, 0.0, ""
@@ -79,11 +80,13 @@ class Emitter:
         self.send(event)
 
     def send(self, event: dict[str, Any]) -> None:
+        """Send an event now."""
         self.channel.write(json.dumps(event, default=str) + "\n")
 
     def pulse(self, comm: Any) -> None:
-        """From now on tell the owner every second how far this rank has come in its collectives,
-        and whether it is waiting inside one: so the owner knows who holds the others up."""
+        """Send the owner a pulse every second from now on: how many collectives this rank has
+        entered, and whether it is waiting inside one. The owner finds the rank that blocks the
+        others by it."""
 
         def beat() -> None:
             while True:
@@ -95,7 +98,7 @@ class Emitter:
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:
-    """Status and one-line reason of whatever ended the work."""
+    """Return the status and the one-line reason for the exception that ended the work."""
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
     if isinstance(error, TrialError | UserError):
@@ -109,10 +112,12 @@ def reason_of(error: BaseException) -> tuple[str, str]:
 
 
 def serve(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> None:
-    """Do the work, send its result or the reason of its failure to the owner, and end.
+    """Do the work, send its result or the reason of its failure to the owner, and exit.
 
     Args:
-        channel: to the owner, where it is not the standard output; who has one sees to its own end.
+        work: called with an `Emitter`.
+        channel: to the owner, where it is not the standard output; then the caller is responsible
+            for ending with the owner.
     """
     emit = Emitter(channel or open_channel())
     if channel is None:

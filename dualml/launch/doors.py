@@ -1,4 +1,4 @@
-"""Sockets that others connect to: open whatever happens, and with few strangers at a time."""
+"""Listening sockets that stay open on errors and limit unauthenticated connections."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-#: After `accept` has failed, for want of file descriptors for example.
+#: Pause in seconds after `accept` has failed, for example for lack of file descriptors.
 PAUSE_S = 0.1
-#: What `accept` raises when the socket itself was closed or shut down.
+#: Error numbers of `accept` when the socket itself was closed or shut down.
 CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 def accept_each(door: socket.socket, serve: Callable[[socket.socket], object]) -> None:
     """Serve every connection in a thread of its own until ``door`` is closed.
 
-    A caller that is gone already, or a process that has no file descriptor or thread left, keeps
-    nobody out for longer than that lasts.
+    Callers that are gone already, and a shortage of file descriptors or threads, delay others only
+    while they last.
     """
     while True:
         try:
@@ -37,10 +37,10 @@ def accept_each(door: socket.socket, serve: Callable[[socket.socket], object]) -
 
 
 class Strangers:
-    """Connections of those who have not proved yet that they know the token.
+    """Connections that have not yet proved that they know the token.
 
-    Where there are ``most``, a new one replaces the oldest: whoever knows the token proves it at
-    once, and only who does not stays long enough to be the oldest.
+    If there are ``most`` of them, a new one replaces the oldest: whoever knows the token proves it
+    at once, so only others stay long enough to be the oldest.
     """
 
     def __init__(self, most: int) -> None:
@@ -49,7 +49,7 @@ class Strangers:
 
     @contextlib.contextmanager
     def admit(self, connection: socket.socket) -> Iterator[None]:
-        """Count a connection while it proves itself."""
+        """Count a connection while it authenticates."""
         with self.lock:
             oldest = self.connections.pop(0) if len(self.connections) >= self.most else None
             self.connections.append(connection)

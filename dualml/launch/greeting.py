@@ -1,4 +1,4 @@
-"""What a rank on another machine says first, and whether it can take part."""
+"""The first message of a rank on another machine, and the check whether it can take part."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from dualml.errors import plain
 from dualml.messages import Header, field_of, text_of
 
-#: Clocks may differ by so much.
+#: Largest difference of two clocks, in seconds.
 CLOCK_S = 60.0
-#: Characters of a machine's name and of a version; packages that are compared.
+#: Characters of a machine's name and of a version, and number of packages compared, at most.
 LONGEST_HOST, LONGEST_VERSION, MOST_VERSIONS = 255, 100, 100
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """Who comes.
+    """Identity of a rank that connects.
 
     Attributes:
-        host: the machine.
-        worker: whether it is the process that computes, and not the one that watches it.
+        rank, size: as it was started.
+        host: name of its machine.
+        worker: whether it is the process that computes, rather than the one that supervises it.
         same: versions by name, to compare with rank 0's.
         clock: seconds since 1970.
     """
@@ -34,7 +35,11 @@ class Greeting:
 
     @classmethod
     def parse(cls, header: Header) -> Greeting:
-        """Raises `ValueError` where a field is missing, too long or of another type."""
+        """Make a greeting from a message header.
+
+        Raises:
+            ValueError: a field is missing, too long or of another type.
+        """
         same: Header = field_of(header, "same", dict)
         if len(same) > MOST_VERSIONS:
             raise ValueError(f"same has {len(same):,} versions; at most {MOST_VERSIONS} are read")
@@ -54,11 +59,13 @@ class Greeting:
 def differing(
     here: Mapping[str, str], there: Mapping[str, str], ahead: float, slack: float = 0.0
 ) -> str | None:
-    """What keeps another machine from taking part: a version, or its clock.
+    """Return why another machine cannot take part, because of a version or its clock; None if it
+    can.
 
     Args:
         here, there: versions by name; all that are ``here`` must be the same there.
-        ahead: seconds that its clock is before this one's; ``slack``: as far as that is known.
+        ahead: seconds by which its clock is ahead of this one.
+        slack: uncertainty of ``ahead`` in seconds.
     """
     for what, version in here.items():
         if (other := there.get(what)) != version:

@@ -15,18 +15,21 @@ from dualml.launch.supervise import end as end_all
 from dualml.store.sessions import announcement
 
 POLL_S = 0.1
-#: The launcher starts the ranks within so many seconds of the process that only helps them.
+#: Seconds within which the launcher starts the ranks after their helper process.
 COME_S = 5.0
 
 
 def help_ranks(
     launcher: Adopted, run: Path | None, environ: Mapping[str, str], wait: float
 ) -> None:
-    """What a process that only helps does: its helper, until rank 0 announces the end, or until
-    the ranks are gone: the launcher waits for this process. The helper ends with its input.
+    """Run the launcher's helper until rank 0 announces the end or the ranks are gone.
+
+    The launcher waits for this process. The helper ends when its standard input closes.
 
     Args:
-        run: where rank 0 announces; None if nothing that stands there counts.
+        launcher: that started this process.
+        run: folder of rank 0's announcements; None to ignore announcements that are there.
+        environ: variables of the helper.
         wait: seconds, at most.
     """
     process = subprocess.Popen(
@@ -49,10 +52,10 @@ def help_ranks(
 
 
 def still_there(ranks: dict[int, Any]) -> bool:
-    """Whether a rank of this launcher is alive, or none has come yet.
+    """Whether a rank of this launcher is alive, or none has been started yet.
 
     Args:
-        ranks: those seen so far; the launcher starts the same command for all of them.
+        ranks: pid → process of the ranks seen so far; the launcher starts the same command for all.
     """
     import psutil
 
@@ -67,7 +70,7 @@ def still_there(ranks: dict[int, Any]) -> bool:
 
 
 def lives(process: Any) -> bool:
-    """Whether a process has not ended, even if nobody has asked for its exit code."""
+    """Whether a process has not ended; a zombie has."""
     import psutil
 
     try:

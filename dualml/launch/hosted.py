@@ -1,8 +1,8 @@
-"""Ranks that a framework's launcher starts for one arm of a run: ``torchrun`` inside of dualml.
+"""Ranks that a framework's launcher starts for one arm of a run: ``torchrun`` inside dualml.
 
-The launcher is the one process that dualml starts; its ranks tell of themselves over a Unix socket
-in a folder that nobody else can enter, one connection each, which is also their lifeline: when it
-closes, they end.
+The launcher is the only process that dualml starts. Its ranks connect through a Unix socket in a
+folder that no other user can enter, one connection each. The connection is also their lifeline:
+when it closes, they end.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ from dualml.files import open_to_append
 from dualml.launch.doors import accept_each
 from dualml.messages import LONGEST_LINE, decode_header, number_of, read_lines
 
-#: The ranks of a launcher come within so many seconds, or never.
+#: Seconds within which the ranks of a launcher must connect.
 COME_S = 120.0
 POLL_S = 0.05
-#: Who knocked before the launcher ended is let in within so many seconds.
+#: Seconds to accept connections made before the launcher ended.
 GREET_S = 2.0
-#: Seconds until a process that knocked has said who it is, and bytes of that.
+#: Seconds until a new connection must identify itself, and the bytes it may send for that.
 HELLO_S, LONGEST_HELLO = 30.0, 1000
 MOST_RANKS = 100_000
-#: A process that was killed is gone within so many seconds.
+#: Seconds within which a killed process must be gone.
 LEAVE_S = 10.0
 MODULE = "dualml.worker.hosted"
 
 
 class Host:
-    """A launcher at work.
+    """A running launcher and the connections of its ranks.
 
     Args:
-        size: ranks that are asked for.
-        words: of the command of `MODULE`, after the socket.
-        environ: what is added to the environment.
-        log: the file that everything it prints is appended to.
+        launcher: description of the launcher.
+        size: number of ranks that are requested.
+        words: arguments of `MODULE`, after the socket.
+        environ: variables added to the environment.
+        log: file to which everything it prints is appended.
     """
 
     def __init__(
@@ -67,12 +68,12 @@ class Host:
         self.begin = time.monotonic()
 
     def guests(self) -> list[Guest]:
-        """What is known of each of its ranks; `dualml.launch.supervise` takes them for processes
-        to start."""
+        """Return one object per rank, which `dualml.launch.supervise` treats as a process to
+        start."""
         return [Guest(self, rank) for rank in range(self.size)]
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The launcher, started once, in a session of its own."""
+        """Start the launcher in a session of its own, on the first call, and return its process."""
         if self.process is not None:
             return self.process
         self.folder = Path(tempfile.mkdtemp(prefix="dualml-"))
@@ -95,13 +96,13 @@ class Host:
         return self.process
 
     def greet(self, connection: socket.socket) -> None:
-        """Read the first line, which says which rank it is, of how many."""
+        """Read the first line of a connection, which holds the rank and the number of ranks."""
         lines = connection.makefile("rb")
         try:
             connection.settimeout(HELLO_S)
             hello = decode_header(lines.readline(LONGEST_HELLO), LONGEST_HELLO)
             size = number_of(hello, "size", 1, MOST_RANKS)
-            rank = number_of(hello, "rank", -1, size - 1)  # -1: it only helps the others
+            rank = number_of(hello, "rank", -1, size - 1)  # -1: a helper process
             connection.settimeout(None)
         except (OSError, ValueError):
             lines.close()
@@ -113,8 +114,8 @@ class Host:
             self.changed.notify_all()
 
     def lines(self, rank: int) -> Iterator[bytes]:
-        """What a rank says until it ends; of one that never comes, why; nothing of one that the
-        launcher did not start."""
+        """Yield the lines of a rank until it ends; a failure result for one that never connects,
+        and nothing for one that the launcher did not start."""
         assert self.process is not None
         gone = math.inf
         with self.changed:
@@ -137,7 +138,7 @@ class Host:
             yield from read_lines(lines, LONGEST_LINE)
 
     def close(self) -> None:
-        """After its processes have been ended: close the door."""
+        """Close the socket after the processes have been ended."""
         for connection, _ in self.connections.values():
             with contextlib.suppress(OSError):
                 connection.close()
@@ -150,7 +151,8 @@ class Host:
 
 
 class Guest:
-    """One rank of a `Host`, as `dualml.launch.process` has processes."""
+    """One rank of a `LauncherProcess`, with the interface of a process in
+    `dualml.launch.process`."""
 
     stdin = None
 
@@ -159,14 +161,17 @@ class Guest:
         self.pid = 0
 
     def start(self) -> Guest:
+        """Start the launcher, if it is not running, and return this rank."""
         self.pid = self.host.start().pid
         return self
 
     @property
     def stdout(self) -> Any:
+        """Iterator over the lines of this rank."""
         return self.said()
 
     def said(self) -> Iterator[bytes]:
+        """Yield the lines of this rank, and note its exit code when it ends."""
         came = ended = False
         for line in self.host.lines(self.rank):
             came = True
@@ -180,11 +185,11 @@ class Guest:
         self.host.left.add(self.rank)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, as far as what it said tells. Of the last one that leaves the launcher
-        has time to end, too.
+        """Return the rank's exit code, as far as its output tells it; for the last rank that ends,
+        wait for the launcher, too.
 
         Raises:
-            subprocess.TimeoutExpired: it has not left, nor has the launcher ended.
+            subprocess.TimeoutExpired: neither the rank nor the launcher has ended.
         """
         gone, process = self.rank in self.host.left, self.host.process
         if process is not None and (not gone or len(self.host.left) == self.host.asked):

@@ -1,8 +1,8 @@
-"""Rank 0's end of a run whose ranks share no folder: what they read of its run folder, and write
-into it, goes over the wire (`dualml.launch.wire`).
+"""Rank 0's server for ranks on other machines that do not see the run folder.
 
-Every rank has one connection that is its sign of life, and its worker another; each is served by a
-thread. Nothing outside of the run folder can be named.
+They read and write the run folder through it (`dualml.launch.connection`). Every rank keeps one
+connection as its sign of life, and its worker another; each is served by a thread. Paths outside of
+the run folder cannot be named.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from dualml.launch.wire import SILENT_S, Wire, answer, reason
 from dualml.store.sessions import Failure, current, failure, over
 
 POLL_S = 0.02
-#: At the end the ranks have so long to hear of it.
+#: Seconds that the ranks have at the end to learn of it.
 LEAVE_S = 5.0
-#: Connections at a time of those who have not proved that they know the token, and of the workers
-#: of one rank, which has one at work.
+#: Largest number of unauthenticated connections, and of connections of one rank's workers (only
+#: one worker is active at a time).
 MOST_STRANGERS, MOST_WORKERS = 16, 8
-#: Of those who are refused, so many are named.
+#: Number of refusals that are recorded.
 MOST_REFUSED = 100
 
 
 class Lost(TrialError):
-    """A rank on another machine is gone, and the run cannot go on without it."""
+    """A rank on another machine is gone, and the run cannot continue without it."""
 
 
 @dataclass
 class Guest:
-    """A rank that came: from where, whether it said that it leaves, and connections of its
-    workers."""
+    """A rank that has connected: its machine, whether it announced that it leaves, and the number
+    of its workers' connections."""
 
     host: str
     left: bool = False
@@ -48,12 +48,12 @@ class Guest:
 
 @dataclass
 class Hub:
-    """The ranks of a run on other machines.
+    """Server for the ranks of a run on other machines.
 
     Args:
-        host, port: where this listens, and nowhere else; port 0: any free one.
-        token: see `dualml.launch.wire.token_for`.
-        size: ranks, this process's among them.
+        host, port: where it listens; port 0 takes any free one.
+        token: see `dualml.launch.connection.token_for`.
+        size: number of ranks, including this process.
     """
 
     host: str
@@ -82,25 +82,28 @@ class Hub:
 
     @property
     def address(self) -> str:
+        """Address for ``--rendezvous``."""
         return f"tcp://{self.host}:{self.port}"
 
     def open(self, run: Path, same: Mapping[str, str]) -> None:
-        """Answer those who have come, and who come from now on.
+        """Start to serve connections, including those that are waiting.
 
         Args:
-            same: what must be the same on all machines (`dualml.launch.seat.versions`).
+            run: the run folder.
+            same: versions that must be equal on all machines
+                (`dualml.launch.credentials.versions`).
         """
         self.run, self.same = run.resolve(), same
         listen = threading.Thread(target=accept_each, args=[self.door, self.greet], daemon=True)
         listen.start()
 
     def greet(self, door: socket.socket) -> None:
-        """Find out who it is, and serve a rank until it goes."""
+        """Authenticate a connection, and serve its rank until it leaves."""
         with self.strangers.admit(door):
             wire = answer(door, self.token)
         if wire is None:
             return
-        # Of somebody who knows the token and still says what no rank says.
+        # The caller knows the token, but its messages may still be invalid.
         with contextlib.closing(wire), contextlib.suppress(OSError, ValueError):
             header, _ = wire.receive()
             with self.changed:  # one at a time: two may say the same rank
@@ -126,7 +129,7 @@ class Hub:
                 (self.serve_worker if hello.worker else self.watch)(wire, hello.rank)
 
     def forget(self, hello: Greeting) -> None:
-        """Undo the registration of somebody who has not heard of it, and may come again."""
+        """Undo the registration of a rank that did not receive the answer and may connect again."""
         with self.changed:
             if hello.worker:
                 self.guests[hello.rank].workers -= 1
@@ -135,7 +138,7 @@ class Hub:
             self.changed.notify_all()
 
     def serve_worker(self, wire: Wire, rank: int) -> None:
-        """Serve the worker of a rank, which may compute for long between two messages."""
+        """Serve the worker of a rank, which may compute for a long time between two messages."""
         wire.wait = None
         try:
             self.serve(wire, rank)
@@ -144,7 +147,7 @@ class Hub:
                 self.guests[rank].workers -= 1
 
     def watch(self, wire: Wire, rank: int) -> None:
-        """Serve a rank; where it goes without a word, it is lost."""
+        """Serve a rank; it is lost if its connection ends without a goodbye."""
         wire.wait = SILENT_S
         guest, why = self.guests[rank], "its connection to rank 0 ended"
         try:
@@ -162,7 +165,8 @@ class Hub:
                 self.lose(rank, f"{why} (on {guest.host})")
 
     def unfit(self, hello: Greeting) -> str | None:
-        """Return why somebody cannot be a rank of this run, as a sentence for both sides."""
+        """Return why a rank cannot take part in this run, as a sentence for both sides; None if it
+        can."""
         rank, who, guest = hello.rank, str(hello), self.guests.get(hello.rank)
         if not 0 < rank < self.size:
             return f"rank {rank} of {self.size}: the other ranks are 1 to {self.size - 1}"
@@ -185,16 +189,17 @@ class Hub:
         refusing: Callable[[str], None] = lambda why: None,
         ended: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Wait until all ranks have come.
+        """Wait until all ranks have connected.
 
         Args:
-            waiting: called whenever who is missing has changed.
-            refusing: called with why somebody was refused.
-            ended: why somebody will never come, where that is known.
+            seconds: to wait, at most.
+            waiting: called with the missing ranks whenever they change.
+            refusing: called with the reason of each refusal.
+            ended: returns why a rank will never connect, or None.
 
         Raises:
-            UserError: ranks did not come within ``seconds``; the text has their numbers, and who
-                was refused.
+            UserError: ranks did not connect within ``seconds``; the text names them and the last
+                refusal.
         """
         end, told, refused = time.monotonic() + seconds, list[int](), 0
         with self.changed:
@@ -218,7 +223,7 @@ class Hub:
                 self.changed.wait(0.1)
 
     def lose(self, rank: int, why: str) -> None:
-        """Remember it, and leave word for the session at work."""
+        """Mark a rank as lost, and record it as a failure of the current session."""
         with self.changed:
             self.lost[rank] = why
             self.changed.notify_all()
@@ -227,13 +232,13 @@ class Hub:
             failure(number, rank).write(self.path, Failure(code=-1, reason=why, result=None))
 
     def check(self) -> None:
-        """Raises `Lost` where a rank is gone."""
+        """Raise `RankLost` where a rank is gone."""
         if self.lost:
             rank, why = next(iter(self.lost.items()))
             raise Lost(f"rank {rank}: {why}")
 
     def close(self) -> None:
-        """After the end was announced: give the ranks a moment to hear of it."""
+        """Give the ranks a moment to learn of the announced end, then stop listening."""
         end = time.monotonic() + LEAVE_S
         while time.monotonic() < end and self.run is not None:
             if all(g.left or r in self.lost for r, g in self.guests.items()):
@@ -245,16 +250,16 @@ class Hub:
 
     @property
     def path(self) -> Path:
-        """The run folder."""
+        """The run folder; only after `open`."""
         assert self.run is not None
         return self.run
 
     def serve(self, wire: Wire, rank: int) -> None:
-        """Answer one rank, or its worker, until it says that it leaves.
+        """Answer the requests of one rank, or of its worker, until it says goodbye.
 
         Raises:
             OSError: its connection ended, or it is silent (`TimeoutError`).
-            ValueError: what came is no message.
+            ValueError: what was received is not a valid message.
         """
         with contextlib.closing(Shelf(self.path, rank)) as shelf:
             while True:

@@ -1,5 +1,5 @@
-"""A rank on a machine that does not see the run folder: its copy of what it needs of it, and the
-way back of what it writes (`dualml.launch.hub` is rank 0's end)."""
+"""A rank on a machine that does not see the run folder: it fetches what it needs, and uploads what
+it writes (`dualml.launch.rank_server` is rank 0's end)."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from dualml.store.sessions import Announcement, Failure, announcement, failure
 from dualml.store.trial import JOB
 from dualml.store.usage import usage_path
 
-#: For workers: they keep what they write, ``--keep-local``.
+#: Variable that tells workers to keep their files locally (``--keep-local``).
 KEEP = "DUALML_KEEP_LOCAL"
-#: Between two signs of life.
+#: Seconds between two signs of life.
 ALIVE_S = 1.0
-#: Between two times that what a rank uses is sent to those who look on.
+#: Seconds between two uploads of a rank's resource usage.
 USAGE_S = 5.0
-#: A rank may take so long to leave a group that rank 0 has left.
+#: Seconds that a rank may take to leave a group that rank 0 has left.
 LEAVE_S = 5.0
-#: Between two questions for an announcement, at least.
+#: Seconds between two requests for an announcement, at least.
 PAUSE_S = 0.02
-#: How ranks on several machines find one another: not by a file that rank 0 would name.
+#: Rendezvous that ranks on several machines may use: none through a file that rank 0 names.
 RENDEZVOUS = ("tcp://", "env://")
 
 
 @dataclass
 class Mirror:
-    """One rank's sessions, as `dualml.launch.adopted.follow` takes part in them.
+    """A `SessionClient` over a connection to rank 0, with a local copy of the run folder.
 
     Args:
-        run: the folder of this machine's copy.
-        keep: leave what this rank writes there, and send nothing.
+        remote: rank 0's run folder.
+        run: folder of this machine's copy.
+        keep: keep what this rank writes locally, and upload nothing.
     """
 
     remote: Remote
@@ -50,7 +51,7 @@ class Mirror:
     places: list[Path] = field(default_factory=list)
 
     def awaited(self, number: int) -> Announcement:
-        """What rank 0 announces next, when it does."""
+        """Wait for rank 0's next announcement, copy it and return it."""
         name = announcement(number).name
         content = None
         while content is None:
@@ -64,7 +65,8 @@ class Mirror:
         return announcement(number).read(self.run)
 
     def folders(self, announced: Announcement) -> list[Path]:
-        """This machine's copies of what a rank needs to begin or to go on."""
+        """Fetch the files that the rank needs to start or resume, and return the local folders of
+        the trials."""
         if not (self.run / "plan").is_dir():
             self.remote.fetch("plan")
         own_files = f"rank{self.remote.seat.rank}."
@@ -80,14 +82,15 @@ class Mirror:
         return self.places
 
     def environ(self, announced: Announcement) -> dict[str, str]:
-        """What the worker needs before it imports the framework."""
+        """Return the variables that the worker needs before it imports the framework."""
         info = backends().get(announced.backend)
         known = info.environ(announced.threads) if info is not None else {}
         kept = {KEEP: "1"} if self.keep else {}
         return {**known, **near(self.remote.seat.host), **self.remote.seat.environ(), **kept}
 
     def over(self, number: int) -> bool:
-        """A sign of life, once a second; whether rank 0 has gone on without this rank."""
+        """Send a sign of life once per second; return whether rank 0 has gone on without this
+        rank."""
         if time.monotonic() - self.said < ALIVE_S:
             return False
         answer, _ = self.remote.ask("age", announcement(number + 1).name)
@@ -101,7 +104,7 @@ class Mirror:
         return age is not None and age > LEAVE_S
 
     def failed(self, number: int, note: Failure) -> None:
-        """Leave word of how this rank's part failed, and on which machine."""
+        """Report to rank 0 how this rank's part failed, and on which machine."""
         file, on = failure(number, self.remote.seat.rank), f" (on {socket.gethostname()})"
         if note.reason:
             note = note.model_copy(update={"reason": note.reason + on})
@@ -112,11 +115,12 @@ class Mirror:
         self.remote.write(file.name, read_bytes(self.run / file.name, MOST_TEXT))
 
     def done(self, folders: list[Path]) -> None:
-        """After a session: the log, and whatever was not sent yet."""
+        """Upload what was not sent yet, including the log."""
         for folder in () if self.keep else folders:
             self.remote.deliver(folder)
 
     def leave(self) -> None:
+        """Say goodbye to rank 0 and close the connection."""
         with contextlib.suppress(CommunicationError):
             self.remote.ask("bye")
         self.remote.wire.close()

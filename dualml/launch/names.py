@@ -1,4 +1,5 @@
-"""Which node this is, and where the first one is, as engines and clusters say it."""
+"""Number of this node and address of the first one, as container engines and clusters provide
+them."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ import time
 
 from dualml.errors import UserError
 
-#: Until the name of the first node is known: its container may have to be fetched first.
+#: Seconds until the first node's name must be known: its image may have to be pulled first.
 KNOWN_S = 600.0
 POLL_S = 1.0
 
 
 def number(text: str) -> int:
-    """``2``, or ``1+0`` where an engine counts nodes in groups."""
+    """Parse the number of a node: ``2``, or ``1+0`` where an engine counts nodes in groups.
+
+    Raises:
+        UserError: it is something else.
+    """
     try:
         return sum(int(part) for part in text.split("+"))
     except ValueError:
@@ -21,10 +26,10 @@ def number(text: str) -> int:
 
 
 def await_name(host: str, limit: float = KNOWN_S) -> str:
-    """The address of a host, as soon as its name is known.
+    """Wait until the name of a host can be resolved, and return its address.
 
     Raises:
-        UserError: it is not, after ``limit`` seconds.
+        UserError: it cannot, after ``limit`` seconds.
     """
     end = time.monotonic() + limit
     while True:

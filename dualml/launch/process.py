@@ -1,4 +1,5 @@
-"""Processes to start: by themselves, or forked from one that has imported the framework already."""
+"""Processes to start: directly, or forked from a process that has imported the framework
+already."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from typing import Any
 from dualml.files import open_to_append
 from dualml.machine import python
 
-#: The import of a framework on a busy machine, at most.
+#: Longest import of a framework on a busy machine, in seconds.
 IMPORT_S = 120.0
 #: Servers kept at a time, one for each environment that workers need.
 KEPT = 4
-#: Set to 0, every worker is a process that imports its framework itself.
+#: Variable that, set to 0, makes every worker import its framework itself.
 SWITCH = "DUALML_FORK"
-#: Changes from test to test and is read by no import.
+#: Variable that changes with every test and that no import reads.
 VOLATILE = "PYTEST_CURRENT_TEST"
 
 
@@ -36,12 +37,12 @@ class Launch:
     """One process to start.
 
     Attributes:
-        command: what it runs.
-        environ: what is added to the environment.
-        log: the file that its standard error is appended to.
-        preload: modules that it may find imported, where its command is ``python -m …``; it is
+        command: its command line.
+        environ: variables added to the environment.
+        log: the file to which its standard error is appended.
+        preload: modules that may be imported already if its command is ``python -m …``; it is then
             forked from a process that has imported them, where the system can do so safely.
-        cores: it will confine itself to so many (`dualml.machine.pin`); 0: it will not.
+        cores: number of cores to which it will confine itself (`dualml.machine.pin`); 0 for all.
     """
 
     command: Sequence[str]
@@ -51,7 +52,7 @@ class Launch:
     cores: int = 0
 
     def start(self) -> Process:
-        """The process, in a session of its own, with pipes to its input and output."""
+        """Start the process in a session of its own, with pipes to its input and output."""
         environ = {**os.environ, **self.environ}
         with open_to_append(self.log) as output:
             if self.preload and forks(environ):
@@ -70,21 +71,21 @@ class Launch:
 
 
 def forks(environ: Mapping[str, str]) -> bool:
-    """Whether workers are forked: on Linux only, where it is tested."""
+    """Whether workers are forked: on Linux only, where this is tested."""
     return sys.platform == "linux" and environ.get(SWITCH) != "0"
 
 
 class Forked:
-    """A process that a `Server` has forked: what `subprocess.Popen` would be."""
+    """A process forked by a `ForkServer`, with the interface of `subprocess.Popen`."""
 
     def __init__(self, server: Server, pid: int, stdin: Any, stdout: Any) -> None:
         self.server, self.pid, self.stdin, self.stdout = server, pid, stdin, stdout
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative for a signal.
+        """Wait for the process and return its exit code, negative for a signal.
 
         Raises:
-            subprocess.TimeoutExpired: it is still at work.
+            subprocess.TimeoutExpired: it is still running.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.server.code(self.pid, deadline)) is None:
@@ -97,7 +98,13 @@ Process = subprocess.Popen[bytes] | Forked
 
 
 class Server:
-    """The owner's end of one `dualml.launch.forkserver`."""
+    """The owner's end of one `dualml.launch.forkserver`.
+
+    Args:
+        environ: variables of the server and its processes.
+        cores: number of cores for the import; 0 for all.
+        preload: modules to import.
+    """
 
     def __init__(self, environ: Mapping[str, str], cores: int, preload: Sequence[str]) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -116,7 +123,8 @@ class Server:
             )
 
     def fork(self, words: Sequence[str], log: int) -> Forked:
-        """A new process that runs ``python -m WORDS``.
+        """Fork a process that runs ``python -m WORDS``, with standard error in file descriptor
+        ``log``.
 
         Raises:
             OSError: the server has ended, or does not answer.
@@ -138,7 +146,7 @@ class Server:
         return Forked(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
 
     def code(self, pid: int, deadline: float | None) -> int | None:
-        """The exit code of a process, None while it is at work."""
+        """Return the exit code of a process, or None if it is still running at ``deadline``."""
         with self.lock:
             while pid not in self.codes:
                 try:
@@ -150,11 +158,12 @@ class Server:
             return self.codes[pid]
 
     def hear(self, deadline: float | None, new: bool = False) -> int:
-        """Take in what the server says until a process has ended, or until there is a new one.
+        """Read answers of the server until a process has ended or, if ``new``, until a process has
+        started; return its pid.
 
         Raises:
-            TimeoutError: it said nothing.
-            ConnectionError: it has ended.
+            TimeoutError: there was no answer before ``deadline``.
+            ConnectionError: the server has ended.
         """
         while True:
             left = None if deadline is None else max(1e-3, deadline - time.monotonic())
@@ -168,7 +177,7 @@ class Server:
                 self.codes[pid] = answer["code"]
                 self.living.discard(pid)
             else:
-                self.codes.pop(pid, None)  # of an older process that had this number
+                self.codes.pop(pid, None)  # of an earlier process with the same pid
                 self.living.add(pid)
             if ended != new:
                 return pid
@@ -179,6 +188,7 @@ class Server:
         return not self.living
 
     def close(self) -> None:
+        """Kill the server, and with it its processes."""
         self.channel.close()
         with contextlib.suppress(OSError):
             self.process.kill()
@@ -186,17 +196,18 @@ class Server:
 
 
 servers: dict[tuple[Any, ...], Server] = {}
-#: Threads that start processes take turns: two would start two servers of one environment.
+#: Lock of threads that start processes: two could start two servers for one environment.
 turn = threading.Lock()
 
 
 def forked(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
-    """A process from the server of this environment; a server that is not there yet starts."""
+    """Fork a worker from the server of this environment, which is started if there is none."""
     with turn:
         return fork(launch, environ, log)
 
 
 def fork(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
+    """Fork a worker; the caller holds the lock `turn`."""
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
     key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
     server = servers.pop(key, None)
@@ -207,16 +218,17 @@ def fork(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
             servers.pop(old).close()
         server = Server(environ, launch.cores, launch.preload)
     process = server.fork(launch.command[launch.command.index("-m") + 1 :], log)
-    servers[key] = server  # the last in use is the last to go
+    servers[key] = server  # least recently used servers are closed first
     return process
 
 
 @functools.cache
 def close_at_exit() -> None:
+    """Register the end of all servers at the exit of this process."""
     atexit.register(close_servers)
 
 
 def close_servers() -> None:
-    """End all servers, and with them whatever was forked from them."""
+    """End all servers, and with them every process forked from them."""
     while servers:
         servers.popitem()[1].close()

@@ -12,7 +12,7 @@ from dualml.launch.child import Emitter, serve
 
 
 def work(emit: Emitter) -> dict[str, Any]:
-    """Join the others and call the function that job.json names."""
+    """Join the process group and call the function that job.json names."""
     from dualml.backend import Grouping, backends
     from dualml.communicator import FileBoard, Place
 

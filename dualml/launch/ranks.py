@@ -17,7 +17,7 @@ from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python
 
-#: Bytes that ranks write at least: logs, and how they find one another.
+#: Bytes that ranks need at least, for logs and the rendezvous.
 LITTLE = 64 * 1024
 
 
@@ -35,24 +35,25 @@ def run_ranks(
     rendezvous: str = "auto",
     folder: Path | None = None,
 ) -> list[Any]:
-    """Call ``function(communicator, argument)`` on every rank; the results by rank.
+    """Call ``function(communicator, argument)`` on every rank, and return the results by rank.
 
     Args:
         backend: its name.
-        size: how many ranks.
+        size: number of ranks.
         target: ``"module:function"``, importable by the ranks (threads of this process for
             backends that have no process groups, processes otherwise).
-        argument: anything JSON can hold; the results too.
-        device: ``cpu``, ``cuda``, …; ``threads``: of each rank.
+        argument: any JSON value; the results must be JSON values, too.
+        device: ``cpu``, ``cuda``, …
+        threads: of each rank.
         timeout: seconds a rank waits for another.
         limit: seconds all of it may take.
-        check: compare the signature of every collective, see `Place`.
-        rendezvous: see `Place`.
-        folder: for the logs and the board; a temporary one otherwise.
+        check: compare the signature of every collective, see `RankContext`.
+        rendezvous: see `RankContext`.
+        folder: for the logs and the store; by default a temporary one.
 
     Raises:
-        UserError: no rank.
-        Unsupported: the backend cannot be where it is asked to be.
+        UserError: ``size`` is below 1.
+        Unsupported: the backend cannot run as requested.
         TrialError: a rank failed; the text names it and its reason.
     """
     if size < 1:
@@ -95,6 +96,7 @@ def run_ranks(
 
 @contextlib.contextmanager
 def place_for(folder: Path | None) -> Iterator[Path]:
+    """Provide the folder, or a temporary one if it is None, inside the block."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -104,7 +106,7 @@ def place_for(folder: Path | None) -> Iterator[Path]:
 
 
 def failure(ended: Ended, folder: Path) -> Exception:
-    """What the rank at fault ended with, as an error of ours."""
+    """Return the error that describes how the rank at fault ended."""
     result = ended.results.get(ended.rank, {})
     if result.get("status") == "unsupported":
         return Unsupported(str(result["reason"]))

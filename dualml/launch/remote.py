@@ -19,10 +19,12 @@ from dualml.store.paths import is_name, place_in
 
 
 class Remote:
-    """What stands in rank 0's run folder, over a connection to it.
+    """Rank 0's run folder, over a connection to it.
 
     Args:
-        run: this machine's copy.
+        seat: address of rank 0, and this rank.
+        wire: the connection.
+        run: folder of this machine's copy.
     """
 
     def __init__(self, seat: Seat, wire: Wire, run: Path) -> None:
@@ -30,7 +32,11 @@ class Remote:
         self.sent = dict[Path, tuple[int, int]]()
 
     def ask(self, op: str, path: str = "", body: bytes = b"", **more: Any) -> tuple[Header, bytes]:
-        """Raises `CommunicationError` where rank 0 is gone, or cannot do it."""
+        """Send a request to rank 0 and return its answer.
+
+        Raises:
+            CommunicationError: rank 0 is gone, or refuses the request.
+        """
         header = {"op": op, "path": path, "rank": self.seat.rank, **more}
         try:
             answer, content = self.wire.ask(header, body)
@@ -42,7 +48,7 @@ class Remote:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """Raises `CommunicationError` in place of the `ValueError` of an answer's fields."""
+        """Turn a `ValueError` about the fields of an answer into a `CommunicationError`."""
         try:
             yield
         except ValueError as error:
@@ -50,8 +56,8 @@ class Remote:
             raise CommunicationError(text) from None
 
     def pieces(self, path: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the pieces of a file and its size, which is that of the first answer; nothing of
-        a file that is not there."""
+        """Yield the size of a file with each of its pieces; the size is that of the first answer.
+        Yield nothing for a file that does not exist."""
         size, at = None, 0
         while size is None or at < size:
             answer, piece = self.ask("get", path, at=at)
@@ -65,7 +71,7 @@ class Remote:
             at += len(piece)
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a small file; None where there is none."""
+        """Return the content of a small file, or None if it does not exist."""
         parts = list[bytes]()
         for size, piece in self.pieces(path):
             with self.understood():
@@ -75,10 +81,10 @@ class Remote:
         return b"".join(parts) if parts else None
 
     def copy(self, path: str, target: Path) -> None:
-        """Copy a file of any size; nothing where there is none.
+        """Copy a file of any size, if it exists.
 
         Raises:
-            UserError: there is no room for it.
+            UserError: the disk has no room for it.
         """
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         there = False
@@ -98,16 +104,16 @@ class Remote:
             fresh.unlink(missing_ok=True)
 
     def write(self, path: str, content: bytes) -> None:
-        """A file, whole or not at all."""
+        """Write a file; it appears only when it is complete."""
         for at in range(0, max(1, len(content)), PIECE):
             piece = content[at : at + PIECE]
             self.ask("put", path, piece, at=at, last=at + len(piece) >= len(content))
 
     def fetch(self, folder: str, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Copy the files of a folder that are wanted.
+        """Copy the files of a folder for whose names ``wanted`` is true.
 
         Raises:
-            CommunicationError: rank 0 names something that is no file of a run folder.
+            CommunicationError: rank 0 names something that is not a file of a run folder.
         """
         with self.understood():
             there = place_in(self.run, folder, READ)
@@ -121,10 +127,11 @@ class Remote:
             self.copy(f"{folder}/{name}", target)
 
     def deliver(self, folder: Path, which: str = "*") -> None:
-        """Send what this rank has written into the folder of a trial since the last time.
+        """Upload the files that this rank has changed in a trial's folder since the last call.
 
         Args:
-            which: a pattern that the names of the files match.
+            folder: of the trial, on this machine.
+            which: a pattern for the names of the files.
         """
         own_files = sorted(folder.glob(f"rank{self.seat.rank}.*"))
         for path in (path for path in own_files if path.match(which)):

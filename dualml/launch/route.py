@@ -1,15 +1,15 @@
-"""Which of this machine's network interfaces leads to another one, and which port is free."""
+"""Find the network interface of this machine that leads to another one, and a free port."""
 
 from __future__ import annotations
 
 import socket
 
-#: For workers: the interface by which ranks on other machines are reached, and its address.
+#: Variables that tell workers the interface towards ranks on other machines, and its address.
 INTERFACE, ADDRESS = "DUALML_INTERFACE", "DUALML_ADDRESS"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """One of this address that nobody listens at now."""
+    """Return a port of this address on which nobody listens at the moment."""
     family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as probe:
         probe.bind(address)
@@ -17,8 +17,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def near(host: str) -> dict[str, str]:
-    """Variables with this machine's interface and address towards ``host``; empty where the system
-    has no way there. Nothing is sent."""
+    """Return variables with this machine's interface and address towards ``host``; empty where
+    there is no route. Nothing is sent."""
     import psutil
 
     try:

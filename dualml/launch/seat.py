@@ -1,4 +1,4 @@
-"""Where rank 0's machine is, which of its ranks this one is, and how it introduces itself."""
+"""Address of rank 0's machine, identity of this rank, and how it introduces itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from dualml.errors import CommunicationError, UserError, plain
 from dualml.launch.wire import TOKEN, Mismatch, Wire, call, reason
 from dualml.version import __version__
 
-#: For workers: where rank 0's machine is, and which of how many ranks this is.
+#: Variable that tells workers rank 0's address, their rank and the number of ranks.
 HUB = "DUALML_HUB"
-#: Between two attempts to reach rank 0.
+#: Seconds between two attempts to connect to rank 0.
 AGAIN_S = 0.5
 
 
 def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
-    """What must be the same on all machines of a run: versions of dualml and the frameworks."""
+    """Return the versions of dualml and the frameworks, which must be the same on all machines of a
+    run."""
     found = {"dualml": __version__}
     for info in infos:
         with contextlib.suppress(PackageNotFoundError):
@@ -32,7 +33,7 @@ def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
 
 @dataclass
 class Seat:
-    """Where rank 0's machine is, the token of the run, and which of how many ranks this is."""
+    """Address of rank 0's machine, the token of the run, and this rank and the number of ranks."""
 
     host: str
     port: int
@@ -41,7 +42,7 @@ class Seat:
     size: int
 
     def enter(self, worker: bool, limit: float) -> Wire:
-        """Introduce this rank, or its worker.
+        """Connect to rank 0 and introduce this rank, or its worker.
 
         Raises:
             CommunicationError: nobody answers.
@@ -65,12 +66,12 @@ class Seat:
         return f"tcp://{self.host}:{self.port}"
 
     def environ(self) -> dict[str, str]:
-        """What a worker finds it by."""
+        """Return the variables from which a worker makes the same credentials."""
         return {HUB: f"{self.host} {self.port} {self.rank} {self.size}"}
 
 
 def seat_of_worker() -> Seat | None:
-    """From the environment; None for a rank that sees the run folder."""
+    """Read the credentials from the environment; None for a rank that sees the run folder."""
     if not (text := os.environ.get(HUB)):
         return None
     host, port, rank, size = text.split()
@@ -78,13 +79,15 @@ def seat_of_worker() -> Seat | None:
 
 
 def reach(seat: Seat, seconds: float, waiting: Callable[[], None]) -> Wire:
-    """Introduce this rank as soon as rank 0 is there.
+    """Introduce this rank as soon as rank 0 answers.
 
     Args:
-        waiting: called once if it is not.
+        credentials: of this rank.
+        seconds: to wait, at most.
+        waiting: called once if rank 0 does not answer at first.
 
     Raises:
-        UserError: it was not there within ``seconds``, or does not want this rank.
+        UserError: it did not answer within ``seconds``, or refuses this rank.
     """
     end, told = time.monotonic() + seconds, False
     while True:

@@ -1,4 +1,5 @@
-"""What ranks on other machines may read of rank 0's run folder, and write into it."""
+"""File access of ranks on other machines to rank 0's run folder, limited to what they may read and
+write."""
 
 from __future__ import annotations
 
@@ -19,27 +20,30 @@ from dualml.store.paths import LONGEST, place_in
 from dualml.store.sessions import SESSIONS
 from dualml.store.trial import BOARD
 
-#: How long an answer to ``wait`` is held back at most.
+#: Longest delay of an answer to ``wait``, in seconds.
 HOLD_S = 1.0
 POLL_S = 0.02
 READ, WRITTEN = ("plan", "trials", SESSIONS), ("trials", SESSIONS)
-#: Bytes of a file, at most.
+#: Largest file in bytes.
 LARGEST = 2**42
 LONGEST_ERROR = 300
 
 Answer = tuple[Header, bytes]
-#: Files that a connection has begun to send, at a time.
+#: Number of incomplete files per connection, at most.
 MOST_UNFINISHED = 16
-#: Of connections, in names of files that are being written: larger than the number of a process.
+#: Numbers of connections, used in names of incomplete files: larger than any pid.
 serials = itertools.count(2**23)
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """The files of a run, for one connection of one rank.
+    """Access to the files of a run for one connection of one rank.
 
     Args:
         run: the run folder, without symbolic links.
+        rank: of the other side.
+        serial: number of the connection, in names of files that are being written.
+        unfinished: file → bytes received so far.
     """
 
     run: Path
@@ -48,7 +52,7 @@ class Shelf:
     unfinished: dict[Path, int] = field(default_factory=dict)
 
     def answer(self, header: Header, body: bytes) -> Answer:
-        """Return what is asked for, or why not."""
+        """Return the answer to a request, or the error."""
         asked: dict[str, Callable[[Header, bytes], Answer]] = {
             "list": self.listed, "get": self.got, "put": self.put, "remove": self.remove,
             "wait": self.awaited, "age": self.age,
@@ -65,17 +69,25 @@ class Shelf:
             return {"error": f"rank 0: {where}{reason(error)}"}, b""
 
     def close(self) -> None:
-        """Remove what this rank began to send and did not finish."""
+        """Remove files that this rank began to send and did not finish."""
         for fresh in self.unfinished:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
 
     def path(self, header: Header, among: tuple[str, ...] = READ) -> Path:
-        """Raises `ValueError` for what is not in these parts of the run folder."""
+        """Return the path that a request names.
+
+        Raises:
+            ValueError: it is not in these parts of the run folder.
+        """
         return place_in(self.run, text_of(header, "path", LONGEST), among)
 
     def own(self, header: Header) -> Path:
-        """Raises `ValueError` for what this rank may not write."""
+        """Return the path that a request names, if this rank may write it.
+
+        Raises:
+            ValueError: it may not.
+        """
         path = self.path(header, WRITTEN)
         if path.parent == self.run / SESSIONS:
             allowed = re.fullmatch(rf"[0-9]{{1,9}}\.rank{self.rank}\.json", path.name) is not None
@@ -88,13 +100,13 @@ class Shelf:
         return path
 
     def listed(self, header: Header, _: bytes) -> Answer:
-        """The names of a folder's files, without those that are being written."""
+        """List the names of a folder's files, except those that are being written."""
         folder = self.path(header)
         there = sorted(folder.iterdir()) if folder.is_dir() else []
         return {"files": [p.name for p in there if p.is_file() and p.name[0] != "."]}, b""
 
     def got(self, header: Header, _: bytes) -> Answer:
-        """A piece of a file, and the size of all of it."""
+        """Read a piece of a file; the answer has the file's size, too."""
         path, at = self.path(header), number_of(header, "at", 0, LARGEST, 0)
         if not path.is_file():
             return {"there": False, "size": 0}, b""
@@ -104,7 +116,7 @@ class Shelf:
             return {"there": True, "size": size}, file.read(PIECE)
 
     def put(self, header: Header, body: bytes) -> Answer:
-        """The next piece of a file; with the last one it stands where it belongs."""
+        """Write the next piece of a file; with the last piece the file gets its name."""
         path, at = self.own(header), number_of(header, "at", 0, LARGEST, 0)
         last = field_of(header, "last", bool, False)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,16 +134,17 @@ class Shelf:
         return {}, b""
 
     def remove(self, header: Header, _: bytes) -> Answer:
+        """Remove a file, if it exists."""
         self.own(header).unlink(missing_ok=True)
         return {}, b""
 
     def age(self, header: Header, _: bytes) -> Answer:
-        """Seconds since a file was written; null where there is none."""
+        """Return the seconds since a file was written; null where it does not exist."""
         path = self.path(header)
         return {"age": time.time() - path.stat().st_mtime if path.exists() else None}, b""
 
     def awaited(self, header: Header, _: bytes) -> Answer:
-        """Whether a file is there; not before a moment has passed, where it is not."""
+        """Return whether a file exists; if it does not, wait a moment for it first."""
         path, end = self.path(header), time.monotonic() + HOLD_S
         while not (there := path.exists()) and time.monotonic() < end:
             time.sleep(POLL_S)

@@ -1,4 +1,5 @@
-"""The owner of the ranks: starts them, listens to them, and ends them, whatever happens."""
+"""Supervision of the ranks by their owner: it starts them, reads their events, and ends them,
+whatever happens."""
 
 from __future__ import annotations
 
@@ -25,16 +26,16 @@ from dualml.messages import LONGEST_LINE, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1
-#: Bytes at the end of a log in which its last lines are looked for.
+#: Bytes at the end of a log that are searched for its last lines.
 TAIL = 2**16
-#: After the first rank that fails, the others may say why for so long: the first to end is often
-#: only the first to notice.
+#: Seconds that the other ranks may still report after the first failure: the first to end is
+#: often only the first to notice.
 PEERS_S = 1.5
-#: A process may be stopped for so long (a debugger, a snapshot of the machine).
+#: Seconds that a process may be stopped (by a debugger, a snapshot of the machine).
 STOPPED_S = 3.0
-#: Events of all ranks that wait to be heard; a rank that says more waits until they are.
+#: Capacity of the event queue of all ranks; a rank that sends more waits.
 MOST_EVENTS = 1000
-#: Types of the fields of an event that are used here and by those who listen; null is any of them.
+#: Types of the event fields that are used here and by listeners; null is valid for all of them.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("event", "phase", "inside", "status", "reason", "kind"), (str,)),
     **dict.fromkeys(("done", "total", "loss", "calls"), (int, float)),
@@ -43,13 +44,13 @@ FIELDS: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Ended:
-    """How the ranks ended.
+    """The result of a group of ranks.
 
     Attributes:
         code: exit code of the rank at fault; 0 if all ended well.
-        reason: why the watchdog ended them, None if it did not.
-        rank: the rank at fault, the first one if there is none.
-        results: rank → what it sent last as ``{"event": "result", …}``.
+        reason: why the watchdog ended them; None if it did not.
+        rank: the rank at fault, or the first one if there is none.
+        results: rank → its last event ``{"event": "result", …}``.
     """
 
     code: int
@@ -60,7 +61,7 @@ class Ended:
 
 @dataclass
 class Rank:
-    """What is known of one process while it runs."""
+    """State of one process while it runs: its last sign of life, its pulse, its exit code."""
 
     process: Process | Guest
     last: float
@@ -80,10 +81,12 @@ def supervise(
     """Run all ranks to their end; when one fails, the others are ended within seconds.
 
     Args:
+        launches: the processes to start, by rank.
         on_event: called as ``on_event(rank, event)`` with each event of a rank.
-        limit: seconds they may take, anew after every ``{"event": "trial"}`` of a rank.
+        limit: seconds they may take; the clock restarts with every ``{"event": "trial"}`` of a
+            rank.
         silence: seconds a rank may go without an event.
-        over: whether nobody needs them any more; then they are ended, and that is well.
+        is_abandoned: whether nobody needs them any more; then they are ended, which is no failure.
 
     Raises:
         KeyboardInterrupt: after all processes and their children are gone.
@@ -114,7 +117,8 @@ def supervise(
 
 
 def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
-    """The next event, None for a closed channel; rank −1 when nothing came."""
+    """Return the next event with its rank. The event is None for a closed channel; the rank is −1
+    when nothing arrived in time."""
     try:
         heard: tuple[int, dict[str, Any] | None] = events.get(timeout=POLL_S)
         return heard
@@ -130,7 +134,8 @@ def take(
     on_event: Callable[[int, dict[str, Any]], None],
     now: float,
 ) -> None:
-    """A result is kept, a pulse only counts where it moved, the rest is told."""
+    """Handle an event: keep a result, count a pulse only if it advanced, and pass anything else
+    on."""
     if event.get("event") == "result":
         results[rank] = event
     elif event.get("event") == "pulse":
@@ -143,7 +148,8 @@ def take(
 
 
 def finish(rank: Rank) -> tuple[int, str | None]:
-    """Exit code of a process whose channel closed."""
+    """Wait for a process whose channel closed, and return its exit code and what was wrong, if
+    anything."""
     try:
         return rank.process.wait(timeout=GRACE_S), None
     except subprocess.TimeoutExpired:
@@ -153,7 +159,7 @@ def finish(rank: Rank) -> tuple[int, str | None]:
 def watch(
     ranks: Sequence[Rank], begin: float, now: float, limit: float, silence: float
 ) -> tuple[int, str] | None:
-    """The rank the watchdog ends the others for, and why."""
+    """Return the rank for which the watchdog must end the group, and why; None if all is well."""
     live = [(number, r) for number, r in enumerate(ranks) if r.code is None]
     for number, r in live:
         r.stopped = (r.stopped or now) if is_stopped(r.process.pid) else None
@@ -167,11 +173,13 @@ def watch(
 
 
 def latest(live: Sequence[tuple[int, Rank]]) -> int:
-    """Who holds the others up: fewest collectives entered, and not waiting inside one."""
+    """Return the rank that blocks the others: it has entered the fewest collectives and does not
+    wait inside one."""
     return min(live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last))[0]
 
 
 def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (SIGSTOP)."""
     import psutil
 
     try:
@@ -181,7 +189,8 @@ def is_stopped(pid: int) -> bool:
 
 
 def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: int) -> int:
-    """The rank that failed by itself: killed, before its own error, before one of communication."""
+    """Return the rank that caused the failure: one that was killed, before one with an error of its
+    own, before one with an error of communication."""
 
     def order(number: int) -> tuple[int, bool]:
         code, result = ranks[number].code, results.get(number)
@@ -196,7 +205,8 @@ def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: i
 
 @contextlib.contextmanager
 def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
-    """Each process in a session of its own; all their groups are gone when the block is left."""
+    """Start each process in a session of its own; all process groups are gone when the block is
+    left."""
     events: queue.Queue[Any] = queue.Queue(MOST_EVENTS)
     ranks: list[Rank] = []
     readers: list[threading.Thread] = []
@@ -231,11 +241,12 @@ def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], qu
 
 
 def listen(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
-    """Put the events of a rank, and None when its channel has closed or cannot be read further.
+    """Pass the events of a rank to ``put``, and None when its channel has closed or cannot be read.
 
     Args:
         pipe: lines of bytes, from a process that may be killed in the middle of one, and may write
-            whatever it likes.
+            anything.
+        put: called with each event.
     """
     try:
         with contextlib.suppress(OSError, ValueError):  # the pipe was closed
@@ -247,7 +258,7 @@ def listen(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
 
 
 def event_of(line: bytes) -> dict[str, Any] | None:
-    """Return the event that a line is; None for one that is none, or has fields of other types."""
+    """Parse a line as an event; None if it is not one, or has fields of other types."""
     try:
         event = decode_header(line, LONGEST_LINE + 1, finite=False)
     except ValueError:
@@ -259,7 +270,7 @@ def event_of(line: bytes) -> dict[str, Any] | None:
 
 
 def end(processes: Sequence[Process | Guest]) -> None:
-    """End all process groups together: politely, then for good."""
+    """End all process groups together: politely, then with SIGKILL."""
     for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
         for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -271,7 +282,7 @@ def end(processes: Sequence[Process | Guest]) -> None:
 
 
 def last_lines(log: Path, count: int = 5) -> list[str]:
-    """The end of a log, for the record of a failed trial."""
+    """Return the last lines of a log, for the record of a failed trial."""
     try:
         with open_to_read(log, links=False) as file:
             file.seek(-min(TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)

@@ -1,8 +1,8 @@
-"""Messages between the machines of a run: a header in JSON and bytes, over TCP, between two that
-know the run's token.
+"""Messages between the machines of a run: a JSON header and bytes, over TCP, between two parties
+that know the run's token.
 
-Each proves that it knows the token, the caller first, by an HMAC-SHA-256 of numbers that both have
-drawn; until then 4 kB are all that is read. Every message that follows has a code of the same kind
+Each party proves that it knows the token, the caller first, by an HMAC-SHA-256 over nonces that
+both have drawn; until then at most 4 kB are read. Every later message has a code of the same kind
 over its number, its header and its bytes (`dualml.launch.seal`). Nothing is encrypted.
 """
 
@@ -27,48 +27,50 @@ from dualml.errors import CommunicationError, UserError
 from dualml.launch.seal import CODE, Seal, derive
 from dualml.messages import Header, decode_header, read_exactly, text_of
 
-#: Where the token of a run is read from: a command's arguments are seen by everybody.
+#: Variable with the token of a run; arguments of a command would be visible to all users.
 TOKEN = "DUALML_TOKEN"
 SHORTEST = 8
 PROTOCOL = 2
-#: Two that meet say who they are within so many seconds.
+#: Seconds within which both sides must authenticate.
 HELLO_S = 10.0
-#: An answer begins within so many seconds; rank 0 may be busy with other ranks.
+#: Seconds until an answer must begin; rank 0 may be busy with other ranks.
 ANSWER_S = 60.0
-#: A machine that says nothing for so long, or does not even confirm what it is sent, is lost.
+#: Seconds after which a machine that sends nothing, or acknowledges nothing, is lost.
 SILENT_S = 15.0
-#: A message is complete so many seconds after its first byte, and one more for so many bytes.
+#: Seconds that a message may take from its first byte, plus one second per SLOWEST bytes.
 MESSAGE_S, SLOWEST = 60.0, 100_000
-#: Between two attempts of a caller whom rank 0 hung up on before it could prove itself.
+#: Seconds between two attempts of a caller that was disconnected before it could authenticate.
 AGAIN_S = 0.3
-#: A file goes in pieces of so many bytes.
+#: Bytes of the pieces in which a file is sent.
 PIECE = 2**24
-#: Of a body that is sent at a time.
+#: Bytes of a body that are sent at a time.
 STRIDE = 2**20
-#: Bytes of a header, before and after the other is known, and of what follows it.
+#: Largest header in bytes before and after authentication, and largest body.
 STRANGE, HEADER, BODY = 4096, 2**22, PIECE
 SIZES = struct.Struct(">IQ")
 NONCE = re.compile("[0-9a-f]{64}")
-#: What the codes of a connection are for.
+#: Purposes of the keys of a connection.
 OF_RANK, OF_HUB = "proof of a rank", "proof of rank 0"
 FROM_RANK, FROM_HUB = "messages of a rank", "messages of rank 0"
 
 
 class Mismatch(CommunicationError):
-    """Somebody answers, but with another token or another version: to wait is of no use."""
+    """The other side answers, but with another token or another protocol version, so retrying is
+    useless."""
 
 
 def address_of(rendezvous: str) -> tuple[str, int]:
-    """Host and port of ``tcp://HOST:PORT``, which `dualml.communicator.place` has checked."""
+    """Return host and port of ``tcp://HOST:PORT``, which `dualml.communicator.rendezvous` has
+    checked."""
     url = urlsplit(rendezvous)
     return str(url.hostname), int(url.port or 0)
 
 
 def loopback(host: str) -> bool:
-    """Whether only this machine reaches the address that ``host`` has.
+    """Whether the address of ``host`` can be reached from this machine only.
 
     Raises:
-        UserError: the name is not known.
+        UserError: the name cannot be resolved.
     """
     try:
         found = {str(item[4][0]) for item in socket.getaddrinfo(host, None)}
@@ -78,10 +80,11 @@ def loopback(host: str) -> bool:
 
 
 def token_for(host: str, insecure: bool) -> bytes:
-    """The token by which the machines of a run know one another; empty where none is needed.
+    """Return the token by which the machines of a run recognise one another; empty where none is
+    needed.
 
     Raises:
-        UserError: beyond the loopback without one, unless it is ``insecure``.
+        UserError: there is none and ``host`` is not a loopback address, unless ``insecure`` is set.
     """
     token = os.environ.get(TOKEN, "")
     if token and len(token) < SHORTEST:
@@ -96,14 +99,14 @@ def token_for(host: str, insecure: bool) -> bytes:
 
 
 class Wire:
-    """One connection; messages are whole or not at all.
+    """A connection whose messages arrive completely or not at all.
 
     Args:
-        door: a connected socket; closed with this.
+        door: a connected socket; it is closed with this object.
 
     Attributes:
-        deadline: of `time.monotonic`; after it nothing is received or sent.
-        wait: seconds until the next message begins, at most; None: any time.
+        deadline: on the clock of `time.monotonic`; after it nothing is received or sent.
+        wait: seconds until the next message begins, at most; None for any time.
     """
 
     def __init__(self, door: socket.socket) -> None:
@@ -118,7 +121,7 @@ class Wire:
             door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
     def authenticate(self, sending: Seal, receiving: Seal) -> None:
-        """Send and expect codes from now on: the other end is known."""
+        """Send and expect authentication codes from now on."""
         self.sending, self.receiving = sending, receiving
         self.deadline = math.inf
 
@@ -143,6 +146,7 @@ class Wire:
         self.push(head + (code.digest() if code else b""), end)
 
     def push(self, data: bytes | memoryview, end: float) -> None:
+        """Send bytes before the time ``end``."""
         left = min(self.deadline, end) - time.monotonic()
         self.door.settimeout(max(left, 1e-3))
         self.door.sendall(data)
@@ -152,7 +156,7 @@ class Wire:
 
         Raises:
             OSError: the connection ended, is silent for too long or too slow (`TimeoutError`).
-            ValueError: what came is no message, or not the one that was sent.
+            ValueError: what was received is not a message, or not the one that was sent.
         """
         wait = math.inf if self.wait is None else self.wait
         silence = SILENT_S if self.wait is None else self.wait
@@ -180,8 +184,10 @@ class Wire:
         return decode_header(text, HEADER), bytes(body)
 
     def ask(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[Header, bytes]:
-        """Send a message and return the answer to it; threads take turns. What goes wrong ends the
-        connection: another question would get the answer to this one."""
+        """Send a message and return the answer to it; threads take turns.
+
+        An error closes the connection, because another request would get the answer to this one.
+        """
         with self.turn:
             try:
                 self.send(header, body)
@@ -195,22 +201,24 @@ class Wire:
 
 
 def pieces(body: bytes) -> Iterator[memoryview]:
-    """Yield a body in parts that are sent, and added to its code, one by one."""
+    """Yield a body in parts, which are sent and added to its code one by one."""
     whole = memoryview(body)
     return (whole[at : at + STRIDE] for at in range(0, len(whole), STRIDE))
 
 
 def time_limit(size: int) -> float:
-    """When a message of so many bytes is complete that begins now, of `time.monotonic`."""
+    """Return when a message of ``size`` bytes that begins now must be complete, on the clock of
+    `time.monotonic`."""
     return time.monotonic() + MESSAGE_S + size / SLOWEST
 
 
 def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
-    """Connect to rank 0's machine and prove to one another that the token is known.
+    """Connect to rank 0's machine, and authenticate both sides with the token.
 
     Raises:
-        Mismatch: somebody with another token or another version answers.
-        CommunicationError: nobody answers there within ``seconds``, or somebody else does.
+        Mismatch: the other side has another token or another version.
+        CommunicationError: nothing answers there within ``seconds``, or something that is not
+            dualml.
     """
     where, begin = f"{host}:{port}", time.monotonic()
     while True:
@@ -228,7 +236,7 @@ def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
             raise
         except (OSError, ValueError) as error:
             door.close()
-            # Rank 0 hangs up on the oldest of many that have not proved themselves.
+            # Rank 0 disconnects the oldest of too many unauthenticated connections.
             refused = isinstance(error, ConnectionError)
             if not refused or time.monotonic() - begin > min(seconds, HELLO_S):
                 text = f"{where} does not answer as dualml: {reason(error)}"
@@ -237,7 +245,8 @@ def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
 
 
 def introduce(wire: Wire, token: bytes, where: str) -> None:
-    """The caller's part of the proofs."""
+    """Authenticate as the caller: prove that this rank knows the token, and check rank 0's
+    proof."""
     caller = secrets.token_hex(32)
     wire.send({"dualml": PROTOCOL, "nonce": caller})
     hello, _ = wire.receive()
@@ -259,8 +268,12 @@ def introduce(wire: Wire, token: bytes, where: str) -> None:
 
 
 def answer(door: socket.socket, token: bytes) -> Wire | None:
-    """Do rank 0's part of the proofs within `HELLO_S` seconds; None for somebody who does not know
-    the token or speaks another version of the protocol."""
+    """Authenticate a caller within `HELLO_S` seconds, as rank 0.
+
+    Returns:
+        The connection; None for a caller that does not know the token or uses another version of
+        the protocol.
+    """
     try:
         wire = Wire(door)
         wire.deadline = time.monotonic() + HELLO_S
@@ -283,7 +296,11 @@ def answer(door: socket.socket, token: bytes) -> Wire | None:
 
 
 def nonce_of(hello: Header) -> str:
-    """Return the number that the other end drew; raises `ValueError` where it is none."""
+    """Return the nonce that the other end drew.
+
+    Raises:
+        ValueError: it is not one.
+    """
     text = text_of(hello, "nonce")
     if not NONCE.fullmatch(text):
         raise ValueError("a nonce that is not 32 bytes in hexadecimal digits")
@@ -291,13 +308,13 @@ def nonce_of(hello: Header) -> str:
 
 
 def is_proof(message: Header, expected: bytes) -> bool:
-    """Return whether a message proves that its sender knows the token."""
+    """Whether a message proves that its sender knows the token."""
     given = text_of(message, "proof", default="")
     return hmac.compare_digest(given.encode(), expected.hex().encode())
 
 
 def reason(error: BaseException) -> str:
-    """In a few words."""
+    """Describe a connection error in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(getattr(error, "strerror", "") or error) or type(error).__name__

@@ -14,16 +14,16 @@ from dualml.jobs.command import label_of, script_of
 from dualml.render import quantities
 from dualml.render.request import ASCEND, NVIDIA, Request, image_of, name_of
 
-#: Of each volume.
+#: Default size of each volume.
 DISK = "10GB"
-#: Bytes of a ConfigMap; etcd takes no larger objects.
+#: Largest ConfigMap in bytes; etcd accepts no larger objects.
 MOST_SCRIPT = 900_000
-#: Nobody sees whether a worker that is alone in its container worked with the others.
+#: Name of the single arm as which a command is rendered.
 ARM = "command"
 
 
 def numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes, times and rates of ``dualml submit`` as numbers."""
+    """Convert the sizes, times and rates among the options of ``dualml submit`` to numbers."""
     memory, time, rate = options["memory"], options["time"], options["rate"]
     return {
         "memory": nbytes(memory, "--memory") if memory else 0,
@@ -36,15 +36,18 @@ def numbers(options: Mapping[str, Any]) -> dict[str, Any]:
 def command_request(
     command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any], *, lend: bool
 ) -> Request:
-    """Return what is to be rendered.
+    """Make the request that renders a command.
 
     Args:
-        size: workers; ``gpus`` of each.
+        command: of each worker.
+        size: number of workers.
+        gpus: of each worker.
         options: of ``dualml submit``.
-        lend: the script goes along in a file; else the current folder is lent.
+        lend: whether the script is packed into the rendered files; otherwise the current folder is
+            mounted.
 
     Raises:
-        UserError: what cannot be rendered, with the remedy.
+        UserError: it cannot be rendered; the text has the remedy.
     """
     if size > MOST_RANKS:
         raise UserError(f"--workers {size}: at most {MOST_RANKS}")
@@ -60,10 +63,10 @@ def command_request(
 
 
 def scripts_of(command: Sequence[str]) -> dict[str, bytes]:
-    """Read the script of a command, where it is one of this folder; elsewhere the image has it.
+    """Read the script of a command if it is in this folder; otherwise the image must contain it.
 
     Raises:
-        UserError: it is too large for a ConfigMap, or no text.
+        UserError: it is too large for a ConfigMap, or not text.
     """
     script = script_of(command)
     path = PurePosixPath(script or "/")

@@ -1,7 +1,8 @@
 """A run for Docker Compose: one service for each node, on one machine.
 
-Where a rate is asked for, a node's network belongs to a service of its own, which sets the rate
-before the node begins: Compose knows none, and what runs the experiment needs no right to set one.
+Where a network rate is requested, a node's network belongs to a service of its own, which sets the
+rate before the node starts: Compose has no option for it, and the container that runs the
+experiment needs no privilege to set one.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, Request, 
 Document = dict[str, Any]
 
 FIRST, NETWORK, SECRET = "node0", "ranks", "token"
-#: What a container needs of the host to use an Ascend, as CANN's images say.
+#: Devices and files of the host that a container needs to use an Ascend, as for CANN's images.
 ASCEND_DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 ASCEND_FILES = ("/usr/local/dcmi", "/usr/local/bin/npu-smi", "/usr/local/Ascend/driver/lib64",
                 "/usr/local/Ascend/driver/version.info", "/etc/ascend_install.info")  # fmt: skip
-#: tc's bucket holds what may be sent between two ticks of a kernel with 250 a second, and no less
-#: than a packet of the largest kind.
+#: tc's bucket holds the bytes that may be sent between two ticks of a kernel with 250 ticks per
+#: second, and at least one packet of the largest size.
 TICKS, LARGEST = 250, 2**16
 SAFE = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
 
 
 def compose(request: Request) -> Document:
-    """All of ``compose.yaml``."""
+    """Return the content of ``compose.yaml``."""
     services = dict[str, Any]()
     for number in range(request.nodes):
         if request.rate:
@@ -43,7 +44,7 @@ def compose(request: Request) -> Document:
 
 
 def node(request: Request, number: int) -> Document:
-    """The service of a node."""
+    """Return the service of a node."""
     words = literal(request.command(str(number), FIRST))
     if request.seconds:
         words = ["timeout", "--signal=TERM", "--kill-after=60", str(request.seconds), *words]
@@ -78,7 +79,8 @@ def node(request: Request, number: int) -> Document:
 
 
 def limits(request: Request, number: int) -> Document:
-    """What a node may use, and GPUs of its own: a number of them would be the same for all."""
+    """Return the resources of a node: its limits, and specific GPUs, because a mere number of GPUs
+    would give all nodes the same ones."""
     most: Document = {"cpus": str(request.cores)} if request.cores else {}
     most |= {"memory": f"{request.memory}b"} if request.memory else {}
     resources: Document = {"limits": most} if most else {}
@@ -91,8 +93,8 @@ def limits(request: Request, number: int) -> Document:
 
 
 def health(request: Request) -> Document:
-    """A node is well while it reaches the first one; the only one, when it has a run folder. Of a
-    command nobody knows what it does when: a connection to its port may disturb it."""
+    """Return the health check of a node: it can connect to the first node, or, if it is the only
+    one, has a run folder. For a command there is none: a connection to its port may disturb it."""
     if request.is_command:
         return {"disable": True}
     if request.nodes > 1:
@@ -104,7 +106,8 @@ def health(request: Request) -> Document:
 
 
 def link(request: Request, number: int) -> Document:
-    """The network of a node, with its rate: what it sends goes through a bucket of ``tc``."""
+    """Return the service that owns a node's network and limits its rate with ``tc``'s token
+    bucket."""
     burst = max(LARGEST, request.rate // 8 // TICKS)
     shape = f"tc qdisc replace dev eth0 root tbf rate {request.rate}bit burst {burst} latency 50ms"
     return {
@@ -123,4 +126,5 @@ def link(request: Request, number: int) -> Document:
 
 
 def volume(name: str, target: str) -> Document:
+    """Return the mount of a named volume."""
     return {"type": "volume", "source": name, "target": target}

@@ -1,4 +1,4 @@
-"""The files, written when nothing is wrong with any of them."""
+"""The rendered files, which are written only if all of them pass the checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from dualml.words import Words
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Lists are indented, everything is written out, what may be taken for a number is quoted."""
+    """YAML dumper that indents lists, writes no aliases, and quotes what could be taken for a
+    number."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -31,6 +32,7 @@ class Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
 
 def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Represent a string; quoted where versions of YAML disagree about its type."""
     # Versions of YAML disagree about 1e3, 0o7 and y.
     style = '"' if re.match(r"[-+]?[.\d]|.?$", text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
@@ -40,7 +42,7 @@ Dumper.add_representer(str, text_node)
 
 
 def dump(*documents: Object) -> str:
-    """YAML, in the order in which the objects were made."""
+    """Return the objects as YAML, with keys in the order in which they were set."""
     text: str = yaml.dump_all(
         documents, Dumper=Dumper, sort_keys=False, width=100, allow_unicode=True,
         explicit_start=len(documents) > 1,
@@ -49,6 +51,7 @@ def dump(*documents: Object) -> str:
 
 
 def compose_files(request: Request) -> dict[str, str]:
+    """Return the files for Docker Compose, by name."""
     document = compose(request)
     files = {"compose.yaml": dump(document)}
     sound([*in_compose(document, request.arms)], files, request)
@@ -58,7 +61,7 @@ def compose_files(request: Request) -> dict[str, str]:
 
 
 def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
-    """``kind``: one of `dualml.render.kinds.KINDS`."""
+    """Return the files for Kubernetes, by name; ``kind`` is one of `dualml.render.kinds.KINDS`."""
     objects, volumes = KINDS[kind].objects(request), claims(request, KINDS[kind].shared)
     first, rest = objects[: KINDS[kind].before], objects[KINDS[kind].before :]
     before = {"runtime.yaml": dump(*first)} if first else {}
@@ -79,13 +82,13 @@ def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
 
 
 def sound(problems: Sequence[str], files: Mapping[str, str], request: Request) -> None:
-    """Raises `UserError` for the first problem."""
+    """Raise `UserError` for the first problem."""
     for problem in [*problems, *leaked(request.token, "".join(files.values()))]:
         raise UserError(f"nothing is written: {problem}")
 
 
 def extra(request: Request, kind: str, **values: Any) -> dict[str, str]:
-    """The experiment's file, and what to do with all of them."""
+    """Return the experiment's file, scripts, and the instructions for all files."""
     words = Words(request.lang)
     shared: dict[str, Any] = {"name": request.name, "image": request.image, "out": request.out}
     page = "compose" if kind == "compose" else "kubernetes"
@@ -111,7 +114,7 @@ def extra(request: Request, kind: str, **values: Any) -> dict[str, str]:
 
 
 def check_free(folder: Path) -> None:
-    """Raises `UserError` for a folder with something in it, or a file."""
+    """Raise `UserError` for a folder that is not empty, or a file."""
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--render {folder} is a file; name a folder")
@@ -122,7 +125,8 @@ def check_free(folder: Path) -> None:
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Into a folder that is made, or empty; what holds the token is the user's alone.
+    """Write the files into a new or empty folder; files with the token are readable by the user
+    only.
 
     Raises:
         UserError: it cannot be written to.

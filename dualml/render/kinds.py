@@ -1,4 +1,4 @@
-"""The kinds of jobs in Kubernetes: who starts the pods, numbers them, and starts them again."""
+"""The kinds of Kubernetes jobs: who starts the pods, numbers them, and restarts them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dualml.errors import UserError, nearest
 from dualml.render.kubernetes import Object, metadata, template
 from dualml.render.request import Request
 
-#: Of ``dualml run``: wrong input, and backends that differ. To begin again changes neither.
+#: Exit codes of ``dualml run`` that a restart cannot change: wrong input, backends that differ.
 FINAL = (2, 3)
 
 
 def trainjob(request: Request) -> list[Object]:
-    """Kubeflow Trainer: a runtime of the job's own, as its volumes and secret are, and the job.
+    """Return the objects for Kubeflow Trainer: a runtime made for this job, because its volumes and
+    its secret are the job's own, and the job.
 
     Source: `Kubeflow Trainer 2.3, TrainJob and TrainingRuntime
     <https://www.kubeflow.org/docs/components/trainer/>`_; JobSet's failure policy.
@@ -24,7 +25,7 @@ def trainjob(request: Request) -> list[Object]:
     pod["spec"]["restartPolicy"] = "Never"
     final = {"containerName": "node", "operator": "In", "values": list(FINAL)}
     job = {
-        # A pod that fails takes the others with it, and all begin again: JobSet's part.
+        # JobSet ends all pods when one fails, and restarts all of them.
         "backoffLimit": 0,
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}]},
         "template": pod,
@@ -61,7 +62,7 @@ def trainjob(request: Request) -> list[Object]:
 
 
 def pytorchjob(request: Request) -> list[Object]:
-    """Kubeflow's training operator: a master and workers.
+    """Return the object for Kubeflow's training operator: a master and workers.
 
     Source: training-operator 1.9, ``pytorch_types.go``; its limit counts restarts of all pods.
     """
@@ -84,10 +85,11 @@ def pytorchjob(request: Request) -> list[Object]:
 
 
 def volcano(request: Request) -> list[Object]:
-    """Volcano: all pods or none; the first node is a task of its own, as it has the run folder.
+    """Return the object for Volcano: all pods are scheduled or none; the first node is a task of
+    its own, because it has the run folder.
 
-    Its job knows no deadline; that of the pods holds for each start, and what it ends is not begun
-    again: dualml leaves with 130 then.
+    Volcano's job has no deadline. The deadline of the pods applies to each start, and what it ends
+    is not restarted: dualml then exits with code 130.
 
     Source: Volcano 1.15, ``batch.volcano.sh_jobs.yaml`` and its plugins ``env`` and ``svc``.
     """
@@ -121,14 +123,14 @@ def volcano(request: Request) -> list[Object]:
 
 @dataclass(frozen=True)
 class Kind:
-    """One of them.
+    """A kind of Kubernetes job.
 
     Args:
-        objects: what it consists of.
-        resource: what ``kubectl`` calls it.
-        shared: all pods are alike, so all have the volume of the run folder.
-        before: so many of the objects must be there before the others.
-        backend: the only one that it is for.
+        objects: returns the objects of a request.
+        resource: name of the resource for ``kubectl``.
+        shared: all pods are alike, so all mount the volume of the run folder.
+        before: number of leading objects that must exist before the others are applied.
+        backend: the only backend it supports; empty for any.
     """
 
     objects: Callable[[Request], list[Object]]
@@ -146,7 +148,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(word: str | None, backend: str) -> str:
-    """The kind that is asked for, or that fits.
+    """Return the kind that the user asked for, or one that fits the backend.
 
     Raises:
         UserError: there is none of that name, or it is for another backend.

@@ -1,4 +1,4 @@
-"""What all kinds of jobs in Kubernetes share: pods, claims, and what ties the files together."""
+"""Parts that all kinds of Kubernetes jobs share: pods, claims, and the kustomization."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ Object = dict[str, Any]
 
 
 def labels(request: Request) -> dict[str, str]:
+    """Return the labels of every object of a run."""
     return {"app.kubernetes.io/name": "dualml", "app.kubernetes.io/instance": request.name}
 
 
 def metadata(request: Request, name: str = "", **more: str) -> Object:
+    """Return the metadata of an object, with additional labels."""
     return {"name": name or request.name, "labels": {**labels(request), **more}}
 
 
 def template(request: Request, container: str, node: str, host: str, runs: bool) -> Object:
-    """A pod's template, but for its ``restartPolicy``.
+    """Return a pod's template, without its ``restartPolicy``.
 
     Args:
+        request: what is rendered.
         container: its name, which some operators prescribe.
-        node, host: see `Request.command`; ``$(X)`` in ``node`` is a variable of the container.
-        runs: whether it has the volume of the run folder: the first node.
+        node, host: see `RenderRequest.node_command`; ``$(X)`` in ``node`` is a variable of the
+            container.
+        runs: whether it mounts the volume of the run folder, as the first node does.
     """
     volumes = [claimed(request, "runs")] * runs + [claimed(request, "data")]
     mounts = [mount("runs", RUNS)] * runs + [mount("data", DATA)]
@@ -67,30 +71,35 @@ INSIDE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def resources(request: Request) -> dict[str, str]:
-    """Requested and at most: the pods of a run shall not be evicted for one another."""
+    """Return the resource amounts, which are both request and limit, so that the pods of a run are
+    not evicted for one another."""
     amounts = {"cpu": str(request.cores)} if request.cores else {}
     amounts |= {"memory": quantity(request.memory)} if request.memory else {}
     return amounts | ({request.resource: str(request.gpus)} if request.gpus else {})
 
 
 def mount(name: str, path: str) -> Object:
+    """Return the mount of a volume in a container."""
     return {"name": name, "mountPath": path}
 
 
 def key_of(path: str) -> str:
-    """Return the name of a script's file beside the others, and of its key in the ConfigMap."""
+    """Return the name of a script's file among the rendered files, which is also its key in the
+    ConfigMap."""
     return f"work-{path.rpartition('/')[2]}"
 
 
 def claimed(request: Request, name: str) -> Object:
+    """Return the volume of a pod that uses a claim of the run."""
     return {"name": name, "persistentVolumeClaim": {"claimName": f"{request.name}-{name}"}}
 
 
 def claims(request: Request, shared: bool) -> list[Object]:
-    """The volumes of the run folder and of the data.
+    """Return the claims for the volumes of the run folder and of the data.
 
     Args:
-        shared: all pods have that of the run folder, too.
+        request: what is rendered.
+        shared: whether all pods mount the volume of the run folder.
     """
     return [
         {
@@ -107,7 +116,7 @@ def claims(request: Request, shared: bool) -> list[Object]:
 
 
 def fetcher(request: Request) -> Object:
-    """A pod through which files come out of the volumes, and into them."""
+    """Return a pod through which files are copied out of the volumes, and into them."""
     names = (("runs", RUNS), ("data", DATA))
     return {
         "apiVersion": "v1",
@@ -127,11 +136,13 @@ def fetcher(request: Request) -> Object:
 
 
 def kustomization(request: Request, *before: str) -> Object:
-    """The files as one: ``kubectl apply -k``. It makes the secret, which no YAML holds.
+    """Return the kustomization that applies all files at once: ``kubectl apply -k``. It generates
+    the secret, which no YAML file contains.
 
     Args:
-        before: files that are applied by themselves, before all others: kustomize sorts objects by
-            their kind.
+        request: what is rendered.
+        before: files that are applied separately, before all others: kustomize orders objects by
+            kind.
     """
     document: Object = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

@@ -1,7 +1,7 @@
 """One node of a run in a container: ``python -m dualml.render.node OPTIONS -- WORDS``.
 
-The engine says which node this is. What it cannot say is done here: the token is read from a
-secret, the first node's name is awaited, and a run that has begun is gone on with.
+The engine tells which node this is. The rest is done here: read the token from a secret, wait until
+the first node's name can be resolved, and resume a run that has begun.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from dualml.machine import python
 from dualml.render.request import PORT
 from dualml.variables import JOB_OUT
 
-#: A file that holds the token, as engines hand secrets over.
+#: Variable with the path of a file that holds the token, as engines pass secrets.
 TOKEN_FILE = f"{TOKEN}_FILE"
-#: Of the launchers' own rendezvous.
+#: Ports of the launchers' own rendezvous.
 TORCHRUN, MSRUN = 29500, 8118
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="dualml.render.node")
     parser.add_argument("--node", required=True)
     parser.add_argument("--nodes", type=int, default=1)
@@ -43,10 +44,10 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def take_token(path: str) -> None:
-    """Into the environment, where dualml reads it.
+    """Read the token from a file into the environment, where dualml expects it.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         os.environ[TOKEN] = Path(path).read_text("utf-8").strip()
@@ -55,7 +56,7 @@ def take_token(path: str) -> None:
 
 
 def command(asked: argparse.Namespace) -> list[str]:
-    """What this container becomes."""
+    """Return the command line that this container executes."""
     node, out = number(asked.node), asked.out
     if asked.command:
         return worker(asked, node)
@@ -81,13 +82,13 @@ def command(asked: argparse.Namespace) -> list[str]:
         str(Path(sys.executable).with_name("msrun")), f"--worker_num={size}",
         f"--local_worker_num={asked.ranks}", f"--master_addr={address}",
         f"--master_port={MSRUN}", f"--node_rank={node}", "--join=True", "--log_dir=/tmp/msrun",
-        # It takes the word `python` for the interpreter, and any other for a script.
+        # msrun treats the word `python` as the interpreter, and any other as a script.
         "python", "-P", "-m", "dualml", *words, *where,
     ]  # fmt: skip
 
 
 def worker(asked: argparse.Namespace, node: int) -> list[str]:
-    """Return the words of a container whose run is a command: one worker of it."""
+    """Return the command line of a container that runs one worker of a command."""
     os.environ[JOB_OUT] = asked.out
     with contextlib.suppress(OSError):  # a script need not write
         Path(asked.out).mkdir(parents=True, exist_ok=True)
@@ -100,7 +101,7 @@ def worker(asked: argparse.Namespace, node: int) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Become the run; leaves this process only for what is wrong."""
+    """Replace this process by the run; exits with code 2 on an error."""
     asked = options(words)
     try:
         if path := os.environ.get(TOKEN_FILE):

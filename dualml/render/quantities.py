@@ -1,4 +1,4 @@
-"""Times, rates and sizes, as options say them and as engines want them."""
+"""Times, rates and sizes, converted from the forms of options to those of engines."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dualml.jobs.sbatch import seconds as seconds
 
 #: A quantity of Kubernetes: a number with a power of ten, of 1024, or an exponent.
 QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
-#: A size of Compose.
+#: A size in Compose's format.
 BYTES = re.compile(r"\d+[bkmg]?")
 SUFFIXES = {f"{letter}i": 1024**n for n, letter in enumerate("KMGT", 1)}
 SUFFIXES |= {letter: 1000**n for n, letter in enumerate("kMGT", 1)}
-#: Bits per second: more than a network card has, and less than would overflow the bucket of ``tc``.
+#: Bits per second: faster than any network card, and small enough not to overflow ``tc``'s bucket.
 MOST_RATE = 10**12
 
 
 def bits(text: str) -> int:
-    """``100Mbit`` or ``10MB/s``: bits per second.
+    """Convert ``100Mbit`` or ``10MB/s`` to bits per second.
 
     Raises:
-        UserError: anything else, or too little or too much for a network.
+        UserError: the text has another form, or the rate is out of range for a network.
     """
     value = 8 * units.rate(text if text.endswith("/s") else f"{text}/s", "--rate")
     if not 1000 <= value <= MOST_RATE:
@@ -31,9 +31,9 @@ def bits(text: str) -> int:
 
 
 def quantity(value: int) -> str:
-    """The shortest way to say a number exactly.
+    """Return the shortest Kubernetes quantity that equals a number exactly.
 
-    >>> quantity(4 * 10**9), quantity(2**30), quantity(5)
+    >>> format_quantity(4 * 10**9), format_quantity(2**30), format_quantity(5)
     ('4G', '1Gi', '5')
     """
     forms = [f"{value // n}{suffix}" for suffix, n in SUFFIXES.items() if value % n == 0 and value]

@@ -1,6 +1,7 @@
-"""Whether what is rendered holds together: every name that is used is there, every number fits.
+"""Consistency checks of the rendered files: every name that is used exists, and every number fits.
 
-An engine finds the same when a container does not start; here it is found before a file is written.
+An engine would find the same errors when a container does not start; here they are found before a
+file is written.
 """
 
 from __future__ import annotations
@@ -15,41 +16,43 @@ from dualml.render.compose import Document
 from dualml.render.kubernetes import Object
 from dualml.render.quantities import BYTES, QUANTITY
 
-#: RFC 1123: names in a network.
+#: A DNS label (RFC 1123).
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NODE = "dualml.render.node"
-#: A variable that Compose fills in; ``$$`` is a ``$``.
+#: A variable that Compose substitutes; ``$$`` is an escaped ``$``.
 FILLED = re.compile(r"(?<!\$)(\$\$)*\$(?!\$)")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Containers that work: how many are alike, and what they are told."""
+    """A group of equal containers: its name, the number of containers, and their command line."""
 
     name: str
     count: int
     words: Sequence[str]
 
     def option(self, name: str) -> str | None:
+        """Return the value of an option of the command line; None if it is absent."""
         own = self.words[: self.words.index("--")]
         return own[own.index(name) + 1] if name in own else None
 
 
 def missing(what: str, used: Iterator[str] | Sequence[str], there: Sequence[str]) -> Iterator[str]:
-    """A problem for each name that is used and not there."""
+    """Yield a problem for each name that is used and does not exist."""
     for name in used:
         if name not in there:
             yield f"{what} {name!r} is not there: {', '.join(there) or 'there are none'}"
 
 
 def labels(names: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    """Yield a problem for each name that is not a valid DNS label."""
     for name in names:
         if not LABEL.fullmatch(name):
             yield f"{name!r} is no name in a network"
 
 
 def ranks(parts: Sequence[Part], arms: Mapping[str, int]) -> Iterator[str]:
-    """Problems of how many there are, and where they meet."""
+    """Yield problems about the numbers of nodes and ranks, and about the rendezvous."""
     count = sum(part.count for part in parts)
     for part in parts:
         nodes, each = int(part.option("--nodes") or 1), int(part.option("--ranks") or 1)
@@ -65,18 +68,19 @@ def ranks(parts: Sequence[Part], arms: Mapping[str, int]) -> Iterator[str]:
 
 
 def first_of(parts: Sequence[Part]) -> str | None:
-    """The host where the nodes meet."""
+    """Return the host of the rendezvous; None if there is none."""
     where = parts[0].option("--rendezvous") if parts else None
     return urlsplit(where).hostname if where else None
 
 
 def leaked(token: str, text: str) -> Iterator[str]:
+    """Yield a problem if the token is in a YAML file."""
     if token in text:
         yield "the token stands in a YAML file"
 
 
 def in_compose(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
-    """Problems of a ``compose.yaml``."""
+    """Yield problems of a ``compose.yaml``."""
     services: dict[str, Any] = document["services"]
     yield from labels([document["name"], *services, *document["volumes"], *document["networks"]])
     named, parts = list(services), list[Part]()
@@ -116,7 +120,7 @@ def in_compose(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
 
 
 def pods(value: Any) -> Iterator[Object]:
-    """Every specification of a pod in an object."""
+    """Yield every pod specification inside an object."""
     if isinstance(value, dict):
         if "containers" in value:
             yield value
@@ -128,7 +132,7 @@ def pods(value: Any) -> Iterator[Object]:
 
 
 def amounts(value: Any, key: str = "") -> Iterator[str]:
-    """Every quantity in an object."""
+    """Yield every quantity inside an object."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from (map(str, inner.values()) if name in ("requests", "limits") else
@@ -141,7 +145,8 @@ def amounts(value: Any, key: str = "") -> Iterator[str]:
 
 
 def parts_of(item: Object) -> tuple[list[Part], str]:
-    """The pods that a job makes, and the name of the first of them in the cluster's network."""
+    """Return the groups of pods that a job creates, and the host name of the first pod in the
+    cluster."""
     spec, name = item["spec"], item["metadata"]["name"]
     if item["kind"] == "TrainingRuntime":
         job = spec["template"]["spec"]["replicatedJobs"][0]
@@ -166,10 +171,12 @@ def parts_of(item: Object) -> tuple[list[Part], str]:
 def in_kubernetes(
     objects: Sequence[Object], together: Object, arms: Mapping[str, int]
 ) -> Iterator[str]:
-    """Problems of objects that are applied together.
+    """Yield problems of objects that are applied together.
 
     Args:
-        together: the ``kustomization.yaml``, which makes more of them.
+        objects: that are applied.
+        together: the ``kustomization.yaml``, which generates more of them.
+        arms: number of ranks of each arm.
     """
     there: dict[str, list[str]] = {}
     for item in objects:

@@ -1,4 +1,5 @@
-"""What is to be rendered: the options of ``dualml submit``, held against one another."""
+"""The request to render, made from the options of ``dualml submit`` after checking them against one
+another."""
 
 from __future__ import annotations
 
@@ -16,48 +17,51 @@ from dualml.experiment.schema import Experiment
 from dualml.files import MOST_TEXT, read_bytes
 from dualml.machine import parse_device
 
-#: A DNS label (RFC 1123) that leaves room for what engines append to it: 63 letters are allowed.
+#: A DNS label (RFC 1123, at most 63 characters) that leaves room for what engines append to it.
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-#: Of an image, as the distribution specification has it: host, path, tag, digest.
+#: Name of an image, as in the distribution specification: host, path, tag, digest.
 IMAGE = re.compile(
     r"([\w.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 NVIDIA, ASCEND = "nvidia.com/gpu", "huawei.com/Ascend910"
-#: Where the volumes are in a container; the Dockerfile makes the folders.
+#: Paths of the volumes in a container; the Dockerfile creates the folders.
 RUNS, DATA, LAB = "/runs", "/data", "/lab/lab.toml"
-#: Where the workers of a command are, with its script.
+#: Working folder of the workers of a command, with its script.
 WORK = "/work"
-#: Of the user in the image, which the Dockerfile makes.
+#: Id of the user in the image, which the Dockerfile creates.
 UID = 10001
-#: Where rank 0 is found; ports in a container are nobody else's.
+#: Port of rank 0; nothing else uses ports in its container.
 PORT = 29600
-#: A run that was interrupted is taken up again so often.
+#: Number of times that an interrupted run is restarted.
 RESTARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is rendered.
+    """What is to be rendered.
 
     Args:
-        name: of everything that gets a name.
-        words: of ``dualml run``, in the container.
-        arms: ranks of each arm.
-        backend: the only one; empty for several, or for those that are in the image.
-        nodes: containers that work.
-        ranks: on each of them.
-        gpus: of each node; ``resource`` is what Kubernetes calls them.
-        cores, memory: of each node, in cores and bytes; 0: what the engine gives.
-        seconds: the run may take; 0: any.
-        rate: bits per second that a node may send; 0: any.
+        name: of all objects.
+        words: arguments of ``dualml run`` in the container.
+        arms: arm → number of ranks.
+        backend: the only one; empty for several, or for those that the image has.
+        nodes: number of containers that compute.
+        ranks: number of ranks on each of them.
+        gpus: of each node.
+        resource: Kubernetes' name for the GPUs.
+        cores, memory: of each node, in cores and bytes; 0 for the engine's default.
+        seconds: time limit of the run; 0 for none.
+        image: of the containers.
+        rate: bits per second that a node may send; 0 for no limit.
         disk: bytes of each volume.
-        lab: the experiment's file, where dualml does not ship it.
+        lang: language of the instructions.
+        lab: the experiment's file, if it is not one of dualml's own.
         token: of the run.
-        is_command: ``words`` are a command, started once in each container.
-        mindspore: its workers find MindSpore's scheduler.
-        folder: on this machine, which Compose lends to the containers of a command.
-        scripts: path → content, of files that Kubernetes lends to them.
+        is_command: whether ``words`` are a command, started once in each container.
+        mindspore: whether its workers need MindSpore's scheduler.
+        folder: on this machine, mounted by Compose into the containers of a command.
+        scripts: path → content, of files that Kubernetes mounts into them.
     """
 
     name: str
@@ -84,28 +88,29 @@ class Request:
 
     @property
     def has_token(self) -> bool:
-        """Whether the nodes know one another by a token: those of a run do."""
+        """Whether the nodes authenticate one another by a token, as those of a run do."""
         return self.nodes > 1 and not self.is_command
 
     @property
     def restarts(self) -> int:
-        """How often a job is begun again: a command cannot be gone on with."""
+        """Number of times that a job is restarted; 0 for a command, which cannot be resumed."""
         return 0 if self.is_command else RESTARTS
 
     @property
     def size(self) -> int:
+        """Number of ranks on all nodes."""
         return self.nodes * self.ranks
 
     @property
     def out(self) -> str:
-        """The run folder, in the container of the first node."""
+        """Path of the run folder in the container of the first node."""
         return f"{RUNS}/{self.name}"
 
     def command(self, node: str, host: str) -> list[str]:
-        """What the container of a node runs.
+        """Return the command line of a node's container.
 
         Args:
-            node: its number, from 0, or how the engine says it.
+            node: its number, from 0, or the engine's expression for it.
             host: of the first node, for the others.
         """
         words = ["python3", "-P", "-m", "dualml.render.node", "--node", node, "--out", self.out]
@@ -120,22 +125,26 @@ class Request:
 
 
 def literal(words: Sequence[str]) -> list[str]:
-    """Compose fills in ``$X`` and Kubernetes ``$(X)``; for both of them two ``$`` are one."""
+    """Escape ``$`` as ``$$``, because Compose substitutes ``$X`` and Kubernetes ``$(X)``."""
     return [word.replace("$", "$$") for word in words]
 
 
 def backend_of(word: str | None) -> str:
-    """The only backend that ``--backend`` names; empty for several or for what there is.
+    """Return the backend if ``--backend`` names exactly one; an empty text otherwise.
 
     Raises:
-        UserError: an unknown word.
+        UserError: an unknown name.
     """
     names = named(word) if word else []
     return names[0] if len(names) == 1 else ""
 
 
 def name_of(given: str | None, experiment: str) -> str:
-    """Raises `UserError` for what no engine takes for a name."""
+    """Return the name of the run's objects: the given one, or one made from the experiment's.
+
+    Raises:
+        UserError: it is not a name that every engine accepts.
+    """
     name = given or f"dualml-{re.sub('[^a-z0-9]+', '-', experiment.lower()).strip('-')}"
     if not NAME.fullmatch(name):
         how = "up to 40 of a-z, 0-9 and -, a letter first and no - last"
@@ -144,10 +153,10 @@ def name_of(given: str | None, experiment: str) -> str:
 
 
 def accelerator(gpus: int, device: str | None, backend: str) -> str:
-    """What a node has ``gpus`` of.
+    """Return Kubernetes' resource name of a node's GPUs or NPUs.
 
     Raises:
-        UserError: ``device`` is another one, or there are none of it.
+        UserError: ``device`` does not fit ``gpus`` or the backend.
     """
     kind, _ = parse_device(device or "auto")
     if kind in ("gpu", "ascend") and not gpus:
@@ -160,7 +169,12 @@ def accelerator(gpus: int, device: str | None, backend: str) -> str:
 
 
 def image_of(given: str | None, gpus: int, resource: str) -> str:
-    """Raises `UserError` for what is no name of an image, or of one without GPUs."""
+    """Return the image: the given one, or dualml's for the accelerator.
+
+    Raises:
+        UserError: it is not a valid name, or its tag says that it is for CPUs although there are
+            GPUs.
+    """
     fits = ("ascend" if resource == ASCEND else "cuda") if gpus else "cpu"
     image = given or f"dualml:{fits}"
     if not IMAGE.fullmatch(image):
@@ -173,7 +187,7 @@ def image_of(given: str | None, gpus: int, resource: str) -> str:
 
 
 def check_ranks(arms: Mapping[str, int], nodes: int, ranks: int) -> None:
-    """Raises `UserError` where the nodes do not give the ranks of an arm."""
+    """Raise `UserError` where the nodes do not provide the number of ranks of an arm."""
     size = nodes * ranks
     if size > 1 and max(arms.values()) == 1:
         raise UserError(f"{nodes} x {ranks} ranks, but no arm that runs has several: leave out "
@@ -187,7 +201,7 @@ def check_ranks(arms: Mapping[str, int], nodes: int, ranks: int) -> None:
 
 
 def check_launch(backend: str, nodes: int, ranks: int) -> None:
-    """Raises `UserError` where nothing starts such ranks."""
+    """Raise `UserError` where nothing can start such ranks."""
     if nodes > 1 and backend == "numpy":
         raise UserError(f"--nodes {nodes}: the ranks of numpy are threads of one process")
     if nodes > 1 and ranks > 1 and backend not in ("torch", "mindspore"):
@@ -196,14 +210,15 @@ def check_launch(backend: str, nodes: int, ranks: int) -> None:
 
 
 def request(experiment: Experiment, given: Mapping[str, Any], **options: Any) -> Request:
-    """All of it.
+    """Make the request from the options, after checking them.
 
     Args:
-        given: options of ``dualml run``, as its command line has read them.
-        options: those of ``dualml submit``, their numbers read.
+        experiment: that is run.
+        given: options of ``dualml run``, as its command line has parsed them.
+        options: those of ``dualml submit``, with numbers parsed.
 
     Raises:
-        UserError: what cannot be rendered, with the remedy.
+        UserError: it cannot be rendered; the text has the remedy.
     """
     arms = {name: arm.world_size for name, arm in experiment.arms.items()}
     nodes, ranks, gpus = options["nodes"], options["ranks"], options["gpus"]

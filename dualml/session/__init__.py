@@ -1,1 +1,1 @@
-"""What arranges a run: its trials in worker processes, the verdicts, the report."""
+"""Orchestration of a run: its trials in worker processes, the verdicts, the report."""

@@ -1,6 +1,7 @@
-"""What a run measured of communication, held against the α–β model: ``cost.json``.
+"""Compare the communication that a run measured with the α–β model, and write ``cost.json``.
 
-Written after the trials; `dualml simulate --fit` reads the fits beside it, one file a backend.
+It is written after the trials; `dualml simulate --fit` reads the fits beside it, one file per
+backend.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from dualml.store.folder import RunFolder
 from dualml.store.manifest import Key, RunRecord
 from dualml.store.times import TIMES
 
-#: (backend, ranks) → rows of its micro-benchmarks.
+#: (backend, number of ranks) → rows of its micro-benchmarks.
 Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
 
 
 def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
-    """Fits, predictions for other numbers of ranks, and slowdowns; None where nothing was timed."""
+    """Write fits, predictions for other numbers of ranks, and slowdowns; return None where nothing
+    was timed."""
     measured, place = measurements(folder), where(folder)
     if not measured or place is None:
         return None
@@ -60,7 +62,7 @@ def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
 
 
 def measurements(folder: RunFolder) -> Measured:
-    """The rows of all micro-benchmarks."""
+    """Return the rows of all micro-benchmarks by (backend, number of ranks)."""
     measured: dict[tuple[str, int], list[CollectiveRow]] = {}
     for trial in folder.trials.values():
         record = COLLECTIVES.read_if_there(folder.trial_folder(trial.key))
@@ -70,8 +72,12 @@ def measurements(folder: RunFolder) -> Measured:
 
 
 def where(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
-    """Where the ranks of the micro-benchmarks were, and backend → engine where that counts: each
-    on a machine of its own, or all on one, whose cores they share; None: both, which is no link."""
+    """Return the topology of the micro-benchmarks' ranks, and backend → engine where the engine
+    matters.
+
+    Either each rank was on a machine of its own, or all shared the cores of one. None: a mixture of
+    both, which no single link describes, or no measurement.
+    """
     machines, engines = set[int | None](), dict[str, str]()
     for trial in folder.trials.values():
         record = COLLECTIVES.read_if_there(folder.trial_folder(trial.key))
@@ -84,14 +90,15 @@ def where(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
 
 
 def cores(run: RunRecord) -> int:
-    """Cores that the ranks shared, as the backends recorded them."""
+    """Return the number of cores that the ranks shared, as the backends recorded it."""
     return max((recorded_cores(e) or 1 for e in run.environment.values()), default=1)
 
 
 def checks(
     measured: Measured, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
-    """Every measurement against the prediction from the fewest ranks of its backend."""
+    """Compare every measurement with the prediction from the backend's measurements with fewest
+    ranks."""
     compared = []
     for (backend, n), rows in measured.items():
         least = min(size for name, size in measured if name == backend)
@@ -129,7 +136,8 @@ class Pace:
 
 
 def pace(folder: RunFolder, key: Key, n: int, since: int = 1) -> Pace | None:
-    """From the times its ranks left, of the updates from ``since`` on."""
+    """Compute the mean step time of a trial from the times its ranks recorded, from update
+    ``since`` on; None where there are none."""
     try:
         times = TIMES.read_all(folder.trial_folder(key), n)
     except UserError:
@@ -137,14 +145,15 @@ def pace(folder: RunFolder, key: Key, n: int, since: int = 1) -> Pace | None:
     ranks = split([{part: t[since - 1 :] for part, t in rank.items()} for rank in times])
     if not ranks:
         return None
-    compute = sorted(t["compute_s"] for t in ranks)[len(ranks) // 2]  # the slow rank is no measure
+    compute = sorted(t["compute_s"] for t in ranks)[len(ranks) // 2]  # robust to the straggler
     return Pace(sum(t["step_s"] for t in ranks) / n, compute)
 
 
 def slowdowns(
     folder: RunFolder, plan: Plan, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
-    """Arms with a slow node against the same arm without: measured and predicted."""
+    """Return, for every arm with a straggler, its slowdown against the same arm without one:
+    measured and predicted."""
     arms = plan.experiment.arms
     contrast = Contrast(arms)
     nbytes = plan.spec.nbytes()
@@ -168,7 +177,8 @@ def slowdowns(
 def predicted_slowdown(
     arm: Arm, plain: Pace, nbytes: int, fits: Fits | None, topology: Topology
 ) -> float | None:
-    """Time of an update with the slow node over that without, both from the model."""
+    """Predict the time of an update with the straggler, divided by the time without it; None where
+    the model has no fit for the strategy."""
     assert arm.slow is not None
     if arm.zero or arm.aggregation.cut != "equal":  # messages of its own
         return None

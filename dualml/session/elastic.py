@@ -1,4 +1,4 @@
-"""Going on with another number of ranks: ``dualml run --resume DIR --world-size N``."""
+"""Resume a run with another number of ranks: ``dualml run --resume DIR --world-size N``."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from dualml.store.resized import (
 
 
 def ranks_now(trial: TrialRecord, plan: Plan) -> int:
-    """Return how many ranks a trial goes on with: those of its arm, or of its last change."""
+    """Return the number of ranks with which a trial resumes: its arm's, or that of its last
+    resize."""
     if trial.resized:
         return int(trial.resized[-1].after)
     return plan.experiment.arms[trial.arm].world_size
 
 
 def resize(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
-    """Let every trial that has not ended and has several ranks go on with ``ranks`` of them.
+    """Resize every trial that has not ended and has several ranks to ``ranks`` ranks.
 
     Args:
-        ranks: None: with as many as last time.
+        folder: of the run.
+        plan: of the run.
+        ranks: None to keep the number of the last start.
 
     Returns:
         The plan with those numbers.
 
     Raises:
-        UserError: no such trial, one that cannot, or whose ranks hold different weights; nothing
-            was changed.
+        UserError: there is no such trial, or one cannot be resized, or its ranks hold different
+            weights; nothing was changed.
     """
     pending = [t for t in folder.pending() if plan.experiment.arms[t.arm].world_size > 1]
     if ranks is not None:
@@ -48,6 +51,7 @@ def resize(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
 
 
 def check(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int) -> None:
+    """Raise `UserError` where a trial cannot be resized to ``ranks`` ranks."""
     if not pending:
         raise UserError(
             f"--world-size {ranks}: no trial of {folder.path} that has not ended has several ranks"
@@ -74,7 +78,7 @@ def check(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int)
 
 
 def change(folder: RunFolder, plan: Plan, trial: TrialRecord, ranks: int) -> None:
-    """Make its checkpoints those of so many ranks, and say so in its record."""
+    """Convert a trial's checkpoints to ``ranks`` ranks, and record the change."""
     before = ranks_now(trial, plan)
     if before == ranks:
         return

@@ -1,4 +1,4 @@
-"""A whole run, by whoever started its ranks."""
+"""Run a whole experiment, whoever has started its ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Others = Callable[[Path], contextlib.AbstractContextManager[Started]]
 
 
 def execute(request: Request) -> Done:
-    """Run the whole of it.
+    """Run everything that a request asks for, in the role of this process.
 
     Raises:
         UserError: wrong input, before anything is written.
@@ -63,9 +63,9 @@ def execute(request: Request) -> Done:
 
 
 def one_of(launcher: Adopted, request: Request) -> Done:
-    """What a rank does that somebody else has started."""
+    """Run the part of a rank that an external launcher, or the user, has started."""
     if launcher.backend:
-        on_death_of_parent(signal.SIGTERM)  # a launcher that is killed takes nobody with it
+        on_death_of_parent(signal.SIGTERM)  # a launcher that is killed does not end its ranks
         request = again(request, launcher)
     over_wire = (request.rendezvous or "").startswith("tcp://")
     if request.resume and not over_wire and not launcher.start:
@@ -101,7 +101,7 @@ def one_of(launcher: Adopted, request: Request) -> Done:
 
 
 def on_hosts(request: Request, path: Path) -> Done:
-    """Rank 0 here, the others on the machines of a file, over ssh."""
+    """Run rank 0 here and the other ranks over ssh on the machines of a file."""
     hosts = read_hosts(path)
     for option in ("rank", "world-size", "rendezvous", "insecure", "keep-local"):
         if getattr(request, option.replace("-", "_")) not in (None, False):
@@ -117,7 +117,7 @@ def on_hosts(request: Request, path: Path) -> Done:
     with contextlib.closing(Hub(here.address, here.port or 0, token.encode(), hosts.size)) as hub:
         check_hosts(hosts, (hub.host, hub.port), versions(infos), request.device or "")
         words = ["run", "--world-size", str(hosts.size), "--rendezvous", hub.address]
-        environ = {TOKEN: token, CONFIG: NO_FILE}  # what is run was decided here
+        environ = {TOKEN: token, CONFIG: NO_FILE}  # the configuration was resolved here
         others = partial(started, hosts, words=words, environ=environ)
         if not request.resume:
             request = replace(request, world_size=hosts.size)
@@ -125,7 +125,8 @@ def on_hosts(request: Request, path: Path) -> Done:
 
 
 def again(request: Request, launcher: Adopted) -> Request:
-    """What is asked for where the launcher starts its ranks once more: go on with the run."""
+    """Return a request that resumes the run, where the launcher starts its ranks once more;
+    otherwise the request unchanged."""
     path = request.out
     if not launcher.start or request.resume or path is None or not (path / RUN.name).exists():
         return request
@@ -140,15 +141,18 @@ def again(request: Request, launcher: Adopted) -> Request:
 def lead(
     request: Request, launcher: Adopted | None, hub: Hub | None, others: Others | None = None
 ) -> Done:
-    """What rank 0 does, or the only process: everything.
+    """Run as rank 0, or as the only process: prepare, train, judge and report.
 
     Args:
-        others: starts the other ranks; what they print goes into the folder given.
+        request: from the user.
+        launcher: that started this process; None if there is none.
+        hub: server for ranks on other machines; None if there are none.
+        others: starts the other ranks; what they print goes into the given folder.
     """
     with contextlib.ExitStack() as held:
         if request.resume:
             refuse_settings(request)
-            read_run(request.resume)  # nothing is written into a folder that is none of ours
+            read_run(request.resume)  # nothing is written into a folder that is not a run folder
             held.enter_context(in_use(request.resume))
             folder, plan, infos = resume(request)
             forget(folder.path)

@@ -1,6 +1,6 @@
-"""Text from a run: a trained language model goes on with a prompt, without a framework.
+"""Generate text from a run: a trained language model continues a prompt, without a framework.
 
-The referee computes with the weights that a trial left, whatever backend trained them.
+The reference computes with the weights of a trial, whichever backend trained them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ MOST = 100_000  # tokens
 
 @dataclass(frozen=True)
 class Generated:
-    """What a model went on with.
+    """A prompt continued by a trained model.
 
     Attributes:
-        arm, backend, seed, updates: of the trial whose weights were used; of one that did not end
-            updates are None.
-        text: ``prompt`` and what follows.
+        arm, backend, seed, updates: of the trial whose weights were used; ``updates`` is None if it
+            did not end.
+        prompt: as it was given.
+        text: ``prompt`` and the continuation.
         unknown: words of the prompt that the model does not know.
     """
 
@@ -50,6 +51,7 @@ class Generated:
     updates: int | None = None
 
     def describe(self) -> dict[str, Any]:
+        """Return all fields as a dict."""
         return asdict(self)
 
 
@@ -63,18 +65,19 @@ def generate(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> Generated:
-    """Go on with ``prompt`` for ``length`` tokens, each drawn from softmax(logits / temperature).
+    """Continue ``prompt`` by ``length`` tokens, each sampled from softmax(logits / temperature).
 
     Args:
         folder: of a run.
-        arm, backend: of the trial; left out, the first that has weights.
-        prompt: lines of text; an empty one is the begin of a line.
-        temperature: 0: the most probable token every time.
-        seed: of the draws.
+        arm, backend: of the trial; by default the first one that has weights.
+        prompt: lines of text; an empty prompt is the begin of a line.
+        length: number of tokens.
+        temperature: 0 takes the most probable token every time.
+        seed: of the sampling.
 
     Raises:
-        UserError: no run folder, no trial with weights, a model that goes on with no text, a
-            number out of its range, data that cannot be had any more.
+        UserError: no run folder, no trial with weights, a model that does not generate text, a
+            number out of range, or data that is no longer available.
     """
     if not 1 <= length <= MOST:
         raise UserError(f"--length is a number of tokens from 1 to {MOST:,}; received {length:,}")
@@ -113,10 +116,11 @@ def generate(
 def trained(
     folder: RunFolder, trials: Sequence[TrialRecord], specs: dict[str, ModelSpec]
 ) -> tuple[TrialRecord, ModelSpec, Arrays]:
-    """The first trial that has weights, final ones or those of a checkpoint.
+    """Return the first trial that has weights, with its model and the weights, final or of a
+    checkpoint.
 
     Raises:
-        UserError: none has; weights of another model.
+        UserError: there is none, or the weights belong to another model.
     """
     for trial in trials:
         place, spec = folder.trial_folder(trial.key), specs[trial.arm]
@@ -143,8 +147,8 @@ def following(
     draw: np.random.Generator,
     length: int,
 ) -> list[int]:
-    """``length`` tokens after ``stream``. The model sees as many before each as it was trained on;
-    what stands behind the last of them it does not look at."""
+    """Sample ``length`` tokens after ``stream``. The model sees as many preceding tokens as in
+    training; positions after the last token are ignored."""
     (context,) = model.spec.input_shape
     seen = list(stream)
     window = np.zeros((1, context), np.int64)
@@ -152,12 +156,14 @@ def following(
         last = seen[-context:]
         window[0, : len(last)] = last
         logits = model.forward(window)[0][0, len(last) - 1]
-        logits[0] = -np.inf  # nothing can be shown for a word that is not known
+        logits[0] = -np.inf  # the token of unknown words has no text
         seen.append(drawn(logits, temperature, draw))
     return seen[len(stream) :]
 
 
 def drawn(logits: NDArray[np.float64], temperature: float, draw: np.random.Generator) -> int:
+    """Sample one token from softmax(logits / temperature); the most probable one for temperature
+    0."""
     if temperature == 0:
         return int(logits.argmax())
     with np.errstate(over="ignore"):
@@ -166,7 +172,7 @@ def drawn(logits: NDArray[np.float64], temperature: float, draw: np.random.Gener
 
 
 def joined(words: Sequence[str], between: str) -> str:
-    """As lines."""
+    """Join words to lines; ``between`` separates the words of a line."""
     lines: list[list[str]] = [[]]
     for word in words:
         if word == END:

@@ -1,4 +1,4 @@
-"""The trials of a run folder: run, judge, report."""
+"""Execute the trials of a run folder: run, judge, report."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
 
 @dataclass(frozen=True)
 class Done:
-    """How a run ended.
+    """The outcome of a run.
 
     Attributes:
         code: the exit code.
-        folder: None for a rank of a launcher that only did its part.
-        parity: the content of ``parity.json``; empty where it was interrupted before.
-        why: a rank is gone, or the first trial that failed has; empty where all is well.
-        remedy: a line that says how to go on, where none has said so yet.
+        folder: the run folder; None for a rank of a launcher that only did its part.
+        parity: the content of ``parity.json``; empty if the run was interrupted before it.
+        why: why the run failed: a lost rank, or the reason of the first failed trial; empty on
+            success.
+        remedy: a line that says how to resume, where none has been printed yet.
     """
 
     code: int
@@ -49,7 +50,7 @@ def perform(
     launcher: Adopted | None,
     hub: Hub | None = None,
 ) -> Done:
-    """Run the trials that have not ended, judge and report."""
+    """Run the trials that have not ended, then judge and report."""
     from dualml.export.live import Live
     from dualml.parity.judge import judge, worst, write
     from dualml.session.costs import write_costs
@@ -108,13 +109,14 @@ def perform(
 
 
 def resuming(folder: RunFolder) -> str:
-    """The command that goes on with a run, or with the job that it is of."""
+    """Return the command that resumes a run, or the job to which it belongs."""
     job = os.environ.get(variables.JOB)
     return f"dualml resume {job}" if job else f"dualml run --resume {folder.path}"
 
 
 def about_data(folder: RunFolder, words: Words) -> list[str]:
-    """Which data the run has, and what it does because they are others or few."""
+    """Return notices about the dataset: its size, a replacement, and what is adapted because it is
+    small."""
     from dualml.experiment.small import shortage
 
     data, lang = folder.run.data, words.lang
@@ -126,7 +128,7 @@ def about_data(folder: RunFolder, words: Words) -> list[str]:
 
 
 def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str]:
-    """That other processes leave fewer threads than there could be."""
+    """Return a notice if other processes leave fewer threads than the machine could offer."""
     threads, most = folder.run.options.threads, default_threads()
     if request.resume or request.threads or threads >= most:
         return []
@@ -134,7 +136,7 @@ def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str
 
 
 def about_ranks(folder: RunFolder, words: Words) -> list[str]:
-    """Say which trials go on with another number of ranks."""
+    """Return notices of the trials that resume with another number of ranks."""
     changes = [(trial, trial.resized[-1].describe()) for trial in folder.pending() if trial.resized]
     return [
         words("run.resized", arm=trial.arm, seed=trial.seed, backend=trial.backend, **told)
@@ -152,7 +154,7 @@ def search(
     quiet: bool = False,
     most: int = 3,
 ) -> list[dict[str, Any]]:
-    """Where and why backends differ, if any do: into ``findings.json``."""
+    """Find where and why backends differ, if any do, and write it to ``findings.json``."""
     from dualml.finder.find import findings, suspicious
     from dualml.finder.paragraph import with_text
     from dualml.finder.replays import Session

@@ -1,4 +1,4 @@
-"""Before the first trial: what the user asked for becomes a run folder, new or to be resumed."""
+"""Turn a request into a run folder, new or resumed, before the first trial."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
 from dualml.words import Words
 
-#: Options that make no sense with --resume.
+#: Options that cannot be combined with --resume.
 REFUSED = (
     *("set", "arm", "seed", "data", "model", "quick", "out", "backend", "device", "threads"),
     *("rendezvous", "check"),
 )
-#: Makes a backend on a device.
+#: Program that creates a backend on a device, to see whether it works.
 PROBE = """
 import json, sys
 from dualml.backend import backends
@@ -42,7 +42,7 @@ print("\\n" + json.dumps(end))
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asked for, as on the command line; ``progress``: it is shown."""
+    """The options of ``dualml run``; ``progress`` says whether progress is shown."""
 
     lab: str | None
     backend: str | None = None
@@ -72,7 +72,14 @@ class Request:
 
 
 def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
-    """Everything that can be wrong is noticed here, cheapest first, before the first trial."""
+    """Check everything that can be wrong, cheapest first, and create the run folder.
+
+    Returns:
+        The run folder, the frozen plan and the backends.
+
+    Raises:
+        UserError: wrong input.
+    """
     from dualml.checkpoint.initial import open_initial, read_initial
     from dualml.data import load as load_data
     from dualml.experiment.freeze import freeze
@@ -130,7 +137,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
 
 
 def default_out(name: str) -> Path:
-    """A folder that is not there yet, also when two runs begin in one second."""
+    """Return a new path below ``runs``, distinct even if two runs begin in the same second."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     first = Path("runs") / f"{name}-{stamp}"
     others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
@@ -138,7 +145,7 @@ def default_out(name: str) -> Path:
 
 
 def check(request: Request) -> None:
-    """Raises `UserError` for numbers and words that no run can have, and a missing library."""
+    """Raise `UserError` for invalid option values, and for a missing optional library."""
     from dualml.communicator.place import check_rendezvous
     from dualml.experiment.arm import MOST_RANKS
     from dualml.jobs.sbatch import check_name
@@ -162,7 +169,7 @@ def check(request: Request) -> None:
 
 
 def refuse_settings(request: Request) -> None:
-    """Raises `UserError` where --resume comes with what the run folder says already."""
+    """Raise `UserError` where --resume is combined with an option that the run folder fixes."""
     for option in REFUSED:
         name = {"set": "overrides", "arm": "arms", "seed": "seeds"}.get(option, option)
         if getattr(request, name.replace("-", "_")) not in (None, False, (), []):
@@ -171,7 +178,14 @@ def refuse_settings(request: Request) -> None:
 
 
 def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
-    """Go on with a run folder, as its run.json says."""
+    """Open a run folder and resume it as its run.json says.
+
+    Returns:
+        The run folder, the plan and the backends that are still needed.
+
+    Raises:
+        UserError: it is another experiment's, or a backend is not installed.
+    """
     from dualml.data import load_again
     from dualml.experiment.find import locate, names
     from dualml.files import read_toml
@@ -198,9 +212,9 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
 
 
 def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
-    """A device that is not there is an error now, not in every trial.
+    """Raise `UserError` for a device that does not exist, instead of failing in every trial.
 
-    A backend that cannot drive the device at all stays: its trials say ``unsupported``.
+    A backend that cannot drive the device at all is kept: its trials end as ``unsupported``.
     """
     kind, _ = parse_device(device)
     if kind in ("auto", "cpu"):
@@ -217,7 +231,8 @@ def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
 
 
 def probe(info: BackendInfo, device: str) -> tuple[str, str]:
-    """Make the backend on the device, in a process of its own: a trial's status and reason."""
+    """Create the backend on the device in a process of its own; return the status and the reason,
+    as of a trial."""
     words = python("-c", PROBE, info.name, device)
     ended = bounded(words, 120, {**os.environ, **info.environ(1)})
     try:

@@ -1,4 +1,4 @@
-"""How a run shows that it is at work, on standard error: bars on a terminal, lines in a log."""
+"""Progress of a run on standard error: bars on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from dualml.errors import plain
 from dualml.store.manifest import Key, TrialRecord
 from dualml.words import Words
 
-#: Seconds without a line in a log, at most.
+#: Longest time without a line in a log, in seconds.
 EVERY_S = 10.0
 
 
 class Ticker:
-    """Prints ``line()`` whenever nothing was printed for so long, until it is left."""
+    """A thread that prints ``line()`` whenever nothing was printed for ``every`` seconds, while the
+    block is open."""
 
     def __init__(self, console: Console, line: Callable[[], str], every: float = EVERY_S) -> None:
         self.console, self.line, self.every = console, line, every
@@ -37,10 +38,12 @@ class Ticker:
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def print(self, text: str | Text) -> None:
+        """Print a line, and restart the interval."""
         self.last = time.monotonic()
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def run(self) -> None:
+        """Print until the block is left."""
         while not self.over.wait(max(0.05, self.last + self.every - time.monotonic())):
             if time.monotonic() - self.last >= self.every:
                 self.print(self.line())
@@ -56,7 +59,7 @@ class Ticker:
 
 @contextlib.contextmanager
 def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show that something goes on; what is given yields a function that says what now."""
+    """Show that work is in progress; yields a function that replaces the text."""
     console = Console(stderr=True, quiet=quiet)
     if console.is_terminal or quiet:
         with console.status(text) as status:
@@ -73,24 +76,27 @@ def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]
 
 
 class Left:
-    """How long trials may take that have not ended, from how long others of their backend took.
+    """Estimate of the remaining time, from the durations of trials of the same backend that have
+    ended.
 
     Args:
-        work: trial → how much it has to do.
+        work: trial → its amount of work, in any unit.
     """
 
     def __init__(self, work: Mapping[Key, float]) -> None:
         self.work = dict(work)
         self.now: Key | None = None
         self.since = 0.0
-        #: Backend → seconds and work of its trials that have ended.
+        #: Backend → total seconds and total work of its trials that have ended.
         self.ended: dict[str, tuple[float, float]] = {}
 
     def start(self, key: Key) -> None:
+        """Note that a trial has started."""
         if key != self.now:
             self.now, self.since = key, time.monotonic()
 
     def end(self, key: Key) -> None:
+        """Note that a trial has ended."""
         work, (_, backend, _) = self.work.pop(key, 0.0), key
         if key == self.now and work:
             seconds, done = self.ended.get(backend, (0.0, 0.0))
@@ -99,7 +105,7 @@ class Left:
         self.now = None
 
     def seconds(self) -> float | None:
-        """None before any has ended."""
+        """Return the estimated seconds left, or None before any trial has ended."""
         if not self.ended:
             return None
         everything = [sum(parts) for parts in zip(*self.ended.values(), strict=True)]
@@ -112,10 +118,12 @@ class Left:
 
 
 class Shown:
-    """``listen`` of `run_trials`: what is at work, since when, and what has ended.
+    """A `Listener` of `run_trials` that shows the current trial, its phase, and every trial that
+    ended.
 
     Args:
-        work: trials to run and how much each has to do, to tell how long they may take.
+        work: trial to run → its amount of work, to estimate the remaining time.
+        words: messages in the user's language.
     """
 
     def __init__(self, work: Mapping[Key, float], words: Words) -> None:
@@ -135,16 +143,19 @@ class Shown:
             self.at_work(name, phase, event)
 
     def phase(self, phase: str) -> str:
+        """Return the name of a phase in the user's language."""
         return self.words.either(f"run.phase.{phase}", phase)
 
     def say(self, text: str | Text) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def at_work(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        """Show the progress of the current trial."""
         raise NotImplementedError
 
     def end(self, text: Text) -> None:
+        """Show the line of a trial that has ended."""
         self.say(text)
 
     def __enter__(self) -> Shown:
@@ -155,7 +166,7 @@ class Shown:
 
 
 class Bars(Shown):
-    """The whole run and the trial at work as bars, drawn with rich."""
+    """Progress bars for the whole run and the current trial, drawn with rich."""
 
     def __init__(self, work: Mapping[Key, float], words: Words) -> None:
         super().__init__(work, words)
@@ -196,7 +207,8 @@ class Bars(Shown):
 
 
 class Lines(Shown):
-    """A line when a trial starts and when it has ended, and one every ten seconds between."""
+    """Progress as lines: one when a trial starts, one when it has ended, and one every ten
+    seconds."""
 
     def __init__(self, work: Mapping[Key, float], words: Words) -> None:
         super().__init__(work, words)
@@ -224,7 +236,8 @@ class Lines(Shown):
         self.ticker.print(text)
 
     def line(self) -> str:
-        """Trial and phase, how far, and how long this phase and the whole run may take yet."""
+        """Return the current trial and phase, how far it is, and the time left for the phase and
+        the run."""
         name, phase = self.now
         parts = [self.words("run.working", name=name, phase=self.phase(phase))]
         done, total = self.event.get("done"), self.event.get("total")
@@ -237,7 +250,7 @@ class Lines(Shown):
 
 
 class Silent(Shown):
-    """Nothing."""
+    """No output at all."""
 
     def say(self, text: str | Text) -> None:
         pass
@@ -247,13 +260,13 @@ class Silent(Shown):
 
 
 def shown(work: Mapping[Key, float], words: Words, *, quiet: bool = False) -> Shown:
-    """Bars on a terminal, lines elsewhere."""
+    """Make the display: bars on a terminal, lines elsewhere, nothing if ``quiet``."""
     kind = Silent if quiet else Bars if Console(stderr=True).is_terminal else Lines
     return kind(work, words)
 
 
 def summary(name: str, trial: TrialRecord, words: Words) -> Text:
-    """One line for a trial that has ended."""
+    """Return the line of a trial that has ended."""
     if trial.status == "ok":
         key = "run.measured" if trial.final_loss is None else "run.ok"
         return Text.assemble(("✓ ", "green"), words(key, name=name, **trial.describe()))

@@ -1,4 +1,5 @@
-"""Ranks that somebody else has started: rank 0 waits for them, each of the others does its part."""
+"""Ranks started by an external launcher or by the user: rank 0 waits for them, the others follow
+it."""
 
 from __future__ import annotations
 
@@ -21,23 +22,27 @@ from dualml.session.prepare import Request, default_out
 from dualml.store.folder import check_free
 from dualml.words import Words
 
-#: That a rank of a launcher waits for what rank 0 announces.
+#: Seconds that a rank of a launcher waits for rank 0's announcements.
 ADOPTED_WAIT_S = 7200.0
-#: Until all ranks on other machines have come.
+#: Seconds until all ranks on other machines must have connected.
 GATHER_S = 600.0
 
 
 def say(text: str) -> None:
-    """A line for whoever sits in front of it."""
+    """Print a line to standard error, prefixed with ``dualml:``."""
     with contextlib.suppress(OSError):  # the terminal is gone
         print(f"dualml: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -> None:
-    """Wait until all ranks have come, and say who is missing; of those that the user starts, how.
+    """Wait until all ranks have connected, and print which are missing and, if the user starts
+    them, how.
 
     Args:
-        started: those that this process has started.
+        hub: the server to which the ranks connect.
+        words: messages in the user's language.
+        launcher: that started this process.
+        started: the processes that this process has started; None if there are none.
     """
     if not launcher.backend and started is None:
         ranks = "1" if hub.size == 2 else f"1 … {hub.size - 1}"
@@ -51,8 +56,10 @@ def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -
 
 
 def assist(launcher: Adopted, request: Request, token: bytes) -> str:
-    """What the other ranks do: their part of what rank 0 announces. Why the run ended badly, as far
-    as this rank is told.
+    """Run as a rank other than 0: take part in what rank 0 announces.
+
+    Returns:
+        Why the run failed, as far as this rank is told; empty on success.
 
     Raises:
         CommunicationError: rank 0's machine is gone.
@@ -74,7 +81,7 @@ def assist(launcher: Adopted, request: Request, token: bytes) -> str:
 
 
 def away(launcher: Adopted, request: Request, token: bytes) -> str:
-    """The part of a rank that does not see the run folder, in a copy of its own."""
+    """Run as a rank that does not see the run folder, with a local copy of it."""
     host, port = address_of(str(request.rendezvous))
     seat = Seat(host, port, token, launcher.rank, launcher.size)
     words = Words(request.lang or "en")

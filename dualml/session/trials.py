@@ -1,4 +1,4 @@
-"""All trials of a run: one after the other, those of one group of ranks together."""
+"""Run all trials of a run, one after the other; ranks start once for all trials of one group."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from dualml.store.sessions import Announcement, announce
 from dualml.store.times import TIMELINE, TIMES
 from dualml.store.trial import JOB, RESULT, Job, Result, board_path, log_path
 
-CHECKPOINT_S = 10.0  # of training between two checkpoints
-VARIABLE = "DUALML_CHECKPOINT_S"  # in their place
+CHECKPOINT_S = 10.0  # seconds of training between two checkpoints
+VARIABLE = "DUALML_CHECKPOINT_S"  # overrides CHECKPOINT_S
 Listener = Callable[[TrialRecord, dict[str, Any]], None]
-#: What a worker reports that stands in ``run.json``, too.
+#: Fields of a worker's result that are copied into ``run.json``.
 COPIED = (TrialRecord.model_fields.keys() & Result.model_fields) - {
     "status",
     "reason",
@@ -52,19 +52,22 @@ def run_trials(
     adopted: Adopted | None = None,
     hub: Hub | None = None,
 ) -> None:
-    """Run every trial that has not ended, recording each as it ends.
+    """Run every trial that has not ended, and record each as it ends.
 
     Args:
+        folder: of the run.
+        plan: of the run.
+        infos: backend → its description.
         environs: backend → environment variables its workers need before the import.
         listen: called as ``listen(trial, event)``; ``{"phase": "end"}`` when a trial is over.
-        adopted: where somebody else has started the ranks, and this process is the first of them.
-        hub: where those ranks may be on other machines.
+        adopted: the external launcher, where this process is the first of its ranks.
+        hub: server for ranks on other machines.
 
     Raises:
-        Lost: a rank on another machine is gone; what was at work has failed.
+        RankLost: a rank on another machine is gone; the current trial has failed.
         KeyboardInterrupt: after the running workers are gone; their trial stays ``interrupted``.
     """
-    number = 0  # of the sessions with several ranks
+    number = 0  # counts the sessions with several ranks
     for together in groups(folder.pending(), plan):
         waiting = list(together)
         while waiting:  # after a trial that failed the others need new ranks
@@ -81,10 +84,11 @@ def run_trials(
 
 
 def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
-    """Trials with several ranks, by backend and number: their ranks start once for all of them.
+    """Group the trials whose ranks can be started once: by backend, number of ranks and other
+    settings.
 
-    Few ranks come before many and short trials of one rank before long ones: a run's first verdict
-    is there when both backends have ended one arm.
+    Groups with few ranks come first, and short single-rank trials before long ones: the first
+    verdict of a run is available when both backends have ended one arm.
     """
     arms, together = plan.experiment.arms, dict[Any, list[Key]]()
 
@@ -103,7 +107,7 @@ def groups(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
 
 
 def gradients(plan: Plan, arm: str, seed: int) -> int:
-    """Gradients of single samples that all ranks of a trial compute."""
+    """Return the number of per-sample gradients that all ranks of a trial compute."""
     its = plan.experiment.arms[arm]
     if its.kind != "train":
         return 0
@@ -111,8 +115,9 @@ def gradients(plan: Plan, arm: str, seed: int) -> int:
 
 
 def work(plan: Plan, keys: Sequence[Key]) -> dict[Key, float]:
-    """How much trials have to do, beside one another: what all do alike is as much as the mean of
-    their gradients, and ranks that share cores take turns."""
+    """Estimate the relative work of trials: the gradients, plus a constant share for what every
+    trial does alike (the mean number of gradients), multiplied where ranks share cores and take
+    turns."""
     own = {key: gradients(plan, key[0], key[2]) for key in keys}
     alike, cores = sum(own.values()) / max(1, len(own)) or 1, usable_cores()
     crowds = {key: max(1.0, plan.experiment.arms[key[0]].world_size / cores) for key in keys}
@@ -121,8 +126,14 @@ def work(plan: Plan, keys: Sequence[Key]) -> dict[Key, float]:
 
 @dataclass
 class Session:
-    """One start of one group of ranks, for as many trials as they get through: ``keys``, of which
-    the one ``at`` this place is at work since ``begin``, and was for ``before`` seconds earlier."""
+    """One launch of one group of ranks, for as many trials as they complete.
+
+    Attributes:
+        keys: the trials.
+        trial_index: index of the current trial in ``keys``.
+        began: when it started, on the clock of `time.monotonic`.
+        elapsed_before: seconds it had taken in earlier launches.
+    """
 
     folder: RunFolder
     plan: Plan
@@ -139,10 +150,11 @@ class Session:
     before: float = 0.0
 
     def run(self, keys: Sequence[Key], left: Status) -> int:
-        """How many of the trials have ended, well or not: at least one.
+        """Run the trials; return how many of them have ended, successfully or not: at least one.
 
         Args:
-            left: what those are whose ranks cannot be started.
+            keys: the trials.
+            status: of the trials whose ranks cannot be started.
         """
         self.keys = keys
         first, backend, _ = keys[0]
@@ -157,7 +169,7 @@ class Session:
         options = self.folder.run.options
         threads = arm.cores or options.threads
         if not arm.cores and size > 1 and info.ranks == "processes" and not options.threads_asked:
-            # The ranks share what one rank would have: the same cores for one worker and for n.
+            # The ranks share the cores of one rank: the same cores for one worker and for n.
             threads = max(1, threads // size)
         known = self.environs[info.name]
         environ = known if threads == options.threads else info.environ(threads)
@@ -220,7 +232,7 @@ class Session:
         return self.at
 
     def over(self) -> bool:
-        """Whether a rank that a launcher started has left word of its end."""
+        """Whether a rank that an external launcher started has reported its failure."""
         return self.led and fallen(self.folder.path, self.number) is not None
 
     @property
@@ -230,7 +242,7 @@ class Session:
         return self.adopted is not None and self.size > 1 and not threads
 
     def impossible(self, info: BackendInfo) -> str | None:
-        """Why these ranks cannot be started; None where they can."""
+        """Return why these ranks cannot be started; None where they can."""
         there, launcher = self.adopted, self.plan.experiment.arms[self.keys[0][0]].launcher
         if self.size > 1 and info.ranks == "none":
             return f"backend {info.name} has no process groups; use world_size = 1"
@@ -251,6 +263,7 @@ class Session:
         return None
 
     def prepare(self, key: Key, threads: int, cores: int, rendezvous: str) -> None:
+        """Create the folder of a trial and write its job file."""
         place = self.folder.trial_folder(key)
         place.mkdir(parents=True, exist_ok=True)
         RESULT.remove(place)
@@ -273,7 +286,7 @@ class Session:
         JOB.write(place, job)
 
     def rendezvous(self, arm: str, backend: str) -> str:
-        """How the ranks find one another."""
+        """Return the rendezvous through which the ranks find one another."""
         if launcher := self.plan.experiment.arms[arm].launcher:
             return self.infos[backend].launchers[launcher].rendezvous
         if self.adopted is None:
@@ -283,7 +296,7 @@ class Session:
         return f"tcp://{self.hub.host}:{free_port(self.hub.host)}"
 
     def start(self, at: int) -> None:
-        """Trial ``at`` is at work now."""
+        """Make trial ``at`` the current one."""
         self.at, self.begin = at, time.monotonic()
         if at < len(self.keys):
             self.before = self.folder.trials[self.keys[at]].wall_s or 0.0
@@ -291,15 +304,16 @@ class Session:
             self.listen(trial, {"phase": "start"})
 
     def change(self, **values: Any) -> TrialRecord:
-        """Another state of the trial at work."""
+        """Change fields of the current trial's record."""
         return self.folder.change(self.keys[self.at], **values)
 
     def clock(self) -> None:
-        """Add the seconds since its start to the trial at work."""
+        """Add the seconds since its start to the current trial."""
         if self.at < len(self.keys):
             self.change(wall_s=self.before + time.monotonic() - self.begin)
 
     def hear(self, rank: int, event: dict[str, Any]) -> None:
+        """Handle an event of a rank; only rank 0's count."""
         if self.at < len(self.keys) and rank == 0:
             if event.get("event") == "settled":
                 self.settle(event)
@@ -307,7 +321,7 @@ class Session:
                 self.listen(self.folder.trials[self.keys[self.at]], event)
 
     def settle(self, result: Mapping[str, Any]) -> None:
-        """The trial at work has ended well; the next one begins."""
+        """Record that the current trial has ended successfully, and begin the next one."""
         name, backend, _ = key = self.keys[self.at]
         arm, environment = self.plan.experiment.arms[name], result["environment"]
         values = {field: result[field] for field in COPIED if field in result}
@@ -326,7 +340,7 @@ class Session:
         self.end()
 
     def fail(self, ended: Ended) -> None:
-        """The trial at work has failed: which rank, why, and the end of its log."""
+        """Record that the current trial has failed: which rank, why, and the end of its log."""
         result = ended.results.get(ended.rank, {})
         log = last_lines(log_path(self.folder.trial_folder(self.keys[0]), ended.rank))
         if result.get("status") not in (None, "ok") and not ended.reason:
@@ -338,6 +352,7 @@ class Session:
         self.end()
 
     def end(self) -> None:
+        """Write the current trial's record, report its end, and begin the next one."""
         self.clock()
         self.folder.write()
         self.listen(self.folder.trials[self.keys[self.at]], {"phase": "end"})
@@ -345,10 +360,10 @@ class Session:
 
 
 def checkpoint_every() -> float:
-    """Seconds of training between two checkpoints.
+    """Return the seconds of training between two checkpoints.
 
     Raises:
-        UserError: ``DUALML_CHECKPOINT_S`` is none.
+        UserError: ``DUALML_CHECKPOINT_S`` is not a number of seconds.
     """
     asked = os.environ.get(VARIABLE, CHECKPOINT_S)
     with contextlib.suppress(ValueError):
@@ -358,7 +373,7 @@ def checkpoint_every() -> float:
 
 
 def ranks_of(place: Path, plan: Plan, arm: str) -> dict[str, Any]:
-    """Where each rank's time went, from what they left; empty without it."""
+    """Return how each rank spent its time, from the records the ranks wrote; empty without them."""
     settings, split_plan = plan.experiment.arms[arm], plan.splits.get(arm)
     n = settings.world_size
     try:

@@ -1,4 +1,4 @@
-"""The verdict of an arm as soon as all of its trials have ended, before the run has."""
+"""Show the verdict of an arm as soon as all of its trials have ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dualml.words import Words
 
 
 class Judging:
-    """``listen`` of `run_trials` that shows the verdicts of an arm after its last trial."""
+    """A `Listener` of `run_trials` that shows the verdicts of an arm after its last trial."""
 
     def __init__(self, folder: RunFolder, progress: Shown, words: Words) -> None:
         self.folder, self.progress, self.words = folder, progress, words
@@ -34,6 +34,7 @@ class Judging:
                 self.show(trial.arm, trial.seed)
 
     def show(self, arm: str, seed: int) -> None:
+        """Judge the trials of an arm and a seed, and print their verdicts."""
         from dualml.parity.judge import LEGITIMATE, judge
         from dualml.report.columns import VERDICT_TONES
         from dualml.report.page.terminal import STYLES

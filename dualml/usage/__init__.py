@@ -1,4 +1,5 @@
-"""What a run uses of its machines: each rank looks at itself as it runs, and people look on.
+"""Resource usage of a run: each rank samples itself while it runs.
 
-`dualml.usage.sampler` is the rank's side, `dualml.report.at_work` what ``dualml top`` shows.
+`dualml.usage.sampler` is the rank's side, `dualml.report.at_work` shows the samples (``dualml
+top``).
 """

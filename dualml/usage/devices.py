@@ -1,4 +1,4 @@
-"""GPUs and NPUs as their vendors' own tools tell of them: NVIDIA's library NVML, Huawei's npu-smi.
+"""Usage of GPUs and NPUs from their vendors' tools: NVIDIA's library NVML, Huawei's npu-smi.
 
 https://docs.nvidia.com/deploy/nvml-api/ ; the Ascend documentation of ``npu-smi info``.
 """
@@ -15,7 +15,7 @@ from dualml.machine import bounded
 from dualml.store.usage import DeviceSample
 
 Look = Callable[[], DeviceSample | None]
-#: A chip has two rows of three cells in ``npu-smi info``: ``NPU NAME``, health, ``W °C pages``;
+#: Each chip has two rows of three cells in ``npu-smi info``: ``NPU NAME``, health, ``W °C pages``;
 #: then ``CHIP [PHYSICAL]``, bus, ``AICORE% USED/MB USED/MB`` of memory and HBM, which it may lack.
 FIRST = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|[^|]*\|\s*(\S+)\s+(\S+)\s[^|]*\|\s*$")
 SECOND = re.compile(
@@ -25,7 +25,8 @@ NPU_SMI_S = 10.0
 
 
 def look_at(device: str) -> Look | None:
-    """How to look at a device (``gpu:0``, ``ascend:1``); None where there is none, or no way."""
+    """Return a function that samples a device (``gpu:0``, ``ascend:1``); None if it cannot be
+    sampled."""
     kind, _, index = device.partition(":")
     if kind in ("cuda", "gpu"):
         return nvidia(int(index or 0))
@@ -35,7 +36,7 @@ def look_at(device: str) -> Look | None:
 
 
 def nvidia(index: int) -> Look | None:
-    """Of this process's ``cuda:INDEX``; None without a driver."""
+    """Return a function that samples this process's ``cuda:INDEX``; None without a driver."""
     try:
         import pynvml
 
@@ -46,8 +47,9 @@ def nvidia(index: int) -> Look | None:
         return None
 
     def look() -> DeviceSample:
+        """Sample the device; quantities that it does not report are left out."""
         values: dict[str, Any] = {}
-        # What a device does not tell is left out: each question fails by itself.
+        # A quantity that the device does not report is left out: each query fails by itself.
         with contextlib.suppress(pynvml.NVMLError):
             values["utilisation"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
         with contextlib.suppress(pynvml.NVMLError):
@@ -63,19 +65,20 @@ def nvidia(index: int) -> Look | None:
 
 
 def _handle(pynvml: Any, which: str) -> Any:
+    """Return NVML's handle of a device, by index or UUID."""
     if which.isdecimal():
         return pynvml.nvmlDeviceGetHandleByIndex(int(which))
     return pynvml.nvmlDeviceGetHandleByUUID(which)
 
 
 def visible(variable: str, index: int) -> str:
-    """The machine's name for this process's device: a number, or a UUID."""
+    """Return the machine-wide name of this process's device: an index, or a UUID."""
     names = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
     return names[index] if index < len(names) else str(index)
 
 
 def npu(index: int) -> DeviceSample | None:
-    """Of this process's ``ascend:INDEX``."""
+    """Sample this process's ``ascend:INDEX``; None without npu-smi."""
     try:
         printed = bounded(["npu-smi", "info"], NPU_SMI_S)
     except OSError:
@@ -85,8 +88,11 @@ def npu(index: int) -> DeviceSample | None:
 
 
 def chips(text: str) -> dict[int, DeviceSample]:
-    """Number of a device → what ``npu-smi info`` tells of it. Devices are counted as the system
-    does: by the physical number, where chips have one, else in the order of the table."""
+    """Parse the output of ``npu-smi info``: device number → sample.
+
+    Devices are numbered as the system does: by the physical number, where chips have one, else in
+    the order of the table.
+    """
     devices: dict[int, DeviceSample] = {}
     head: re.Match[str] | None = None
     for row in text.splitlines():
@@ -111,7 +117,7 @@ def chips(text: str) -> dict[int, DeviceSample]:
 
 
 def number(cell: str) -> float | None:
-    """A number; None for a dash."""
+    """Parse a number; None for a dash."""
     try:
         return float(cell)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The machine: its processors' load, memory, power and temperature."""
+"""Usage of the machine: processor load, memory, power and temperature."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 RAPL = Path("/sys/class/powercap")
-#: Names of the sensors of processors, as Linux has them, the best first.
+#: Linux' names of the processors' sensors, the best first.
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
 
 
 class Machine:
-    """Looks at the machine; what is told as a rate is since the last look."""
+    """Samples the machine; rates are averages since the previous sample."""
 
     def __init__(self) -> None:
         import psutil
@@ -23,7 +23,7 @@ class Machine:
         self._at = time.monotonic()
 
     def look(self) -> dict[str, float | int | None]:
-        """``cores``, ``busy``, ``used``, ``power``, ``temperature`` as in a `Sample`."""
+        """Return ``cores``, ``busy``, ``used``, ``power``, ``temperature`` as in a `Sample`."""
         import psutil
 
         before, self._before = self._before, self._cpu()
@@ -40,7 +40,7 @@ class Machine:
 
     @staticmethod
     def _cpu() -> tuple[float, float]:
-        """Seconds of processors that worked so far, and all."""
+        """Return the processor seconds spent working so far, and all processor seconds."""
         import psutil
 
         times = psutil.cpu_times()
@@ -49,8 +49,8 @@ class Machine:
         return whole - times.idle - getattr(times, "iowait", 0.0), whole
 
     def _power(self) -> float | None:
-        """Watts since the last look; None where the counters are not to be read, as for most users
-        of Linux, or have begun again."""
+        """Return the mean power in watts since the previous sample; None where the counters are not
+        readable, as for most users of Linux, or were reset."""
         before, self._energy = self._energy, energy()
         begin, self._at = self._at, time.monotonic()
         seconds = self._at - begin
@@ -61,7 +61,8 @@ class Machine:
 
 
 def energy() -> Mapping[str, int]:
-    """Micromicrojoules of each processor so far (Intel's and AMD's RAPL); empty where not told."""
+    """Return the energy of each processor package so far, in microjoules (Intel's and AMD's RAPL);
+    empty where it is not readable."""
     microjoules = {}
     try:
         for package in RAPL.glob("intel-rapl:[0-9]*"):
@@ -73,7 +74,7 @@ def energy() -> Mapping[str, int]:
 
 
 def temperature() -> float | None:
-    """The hottest of the processors' sensors in °C; None where there is none."""
+    """Return the temperature of the hottest processor sensor in °C; None where there is none."""
     import psutil
 
     try:

@@ -1,4 +1,5 @@
-"""The rank's side: a thread that looks at its process now and then, and writes down what it saw."""
+"""The rank's side of usage monitoring: a thread that samples its process now and then, and writes
+the samples to a file."""
 
 from __future__ import annotations
 
@@ -18,21 +19,22 @@ from dualml.store.usage import Sample, line, usage_path
 from dualml.usage.devices import look_at
 from dualml.usage.machine import Machine
 
-#: Between two looks, at least; the longer a trial has taken, the fewer there are.
+#: Seconds between two samples, at least, and the approximate number of samples of a trial, at most.
 EVERY_S, MOST = 1.0, 600
-#: Of one core, that looking may take; where a look costs more there are fewer.
+#: Share of one core that sampling may take; where a sample costs more there are fewer.
 SHARE = 0.005
-#: A look may take so long at the end of a trial.
+#: Seconds that the last sample may take at the end of a trial.
 LAST_S = 2.0
 
 
 class Sampler:
-    """Samples into ``rankR.usage.jsonl`` of a trial, from its beginning to its end.
+    """Writes samples to ``rankR.usage.jsonl`` of a trial, from its beginning to its end.
 
     Args:
+        trial: folder of the trial.
         rank: of the process; of the first one, where its ranks are threads.
-        device: as of a job, ``gpu:0``.
-        comm: the rank's group, None of one rank.
+        device: as in a job, ``gpu:0``.
+        comm: the rank's communicator; None for a single rank.
     """
 
     def __init__(self, trial: Path, rank: int, device: str, comm: Any) -> None:
@@ -43,12 +45,12 @@ class Sampler:
         self.host, self.ended = socket.gethostname(), threading.Event()
 
     def hear(self, event: dict[str, Any]) -> None:
-        """What the rank tells of its progress."""
+        """Remember the progress that the rank reports."""
         self.phase = str(event.get("phase") or "")
         self.done, self.total = event.get("done"), event.get("total")
 
     def run(self) -> None:
-        """Look until the trial has ended, and once more."""
+        """Sample until the trial has ended, and once more."""
         with contextlib.suppress(OSError):  # no space: who trains will say so
             self.look()
             while not self.ended.wait(self.pause()):
@@ -56,11 +58,12 @@ class Sampler:
             self.look(last=True)
 
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """Return the seconds until the next sample."""
         cost = self.spent / self.looks / SHARE if self.looks else 0.0
         return max(EVERY_S, (time.monotonic() - self.begin) / MOST, cost)
 
     def look(self, last: bool = False) -> None:
+        """Take a sample and append it to the file."""
         begin = cost()
         sent, received = traffic() or (None, None)
         values: dict[str, Any] = {
@@ -81,7 +84,7 @@ class Sampler:
 
 @contextlib.contextmanager
 def sampled(trial: Path, rank: int, device: str, comm: Any) -> Iterator[Sampler]:
-    """Within: the process is watched."""
+    """Sample this process in a thread while the block is open."""
     sampler = Sampler(trial, rank, device, comm)
     thread = threading.Thread(target=sampler.run, name="usage", daemon=True)
     thread.start()
@@ -93,13 +96,14 @@ def sampled(trial: Path, rank: int, device: str, comm: Any) -> Iterator[Sampler]
 
 
 def cost() -> float:
-    """Seconds of processors of this thread so far, and of the commands that the process has run."""
+    """Return the CPU seconds of this thread so far, plus those of the commands that the process has
+    run."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.thread_time() + children.ru_utime + children.ru_stime
 
 
 def resident() -> int:
-    """Bytes of memory of this process."""
+    """Return the resident memory of this process in bytes."""
     import psutil
 
     return int(psutil.Process().memory_info().rss)

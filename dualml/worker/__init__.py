@@ -1,1 +1,1 @@
-"""What runs inside a worker process: one framework, one rank of one trial."""
+"""Code that runs inside a worker process: one framework, one rank of one trial."""

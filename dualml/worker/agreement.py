@@ -1,9 +1,9 @@
 """Check that the ranks of a trial train one model, by their weights and by the bytes they send.
 
-A rank that trains by itself on its part of the batch learns, too, and reaches an accuracy like that
-of all: nothing else in a trial would tell. Whoever makes the updates, after the first one and after
-the last the ranks compare digests of the weights that they hold alike, and the bytes of an update
-are held against the closed form of what combines them.
+A rank that trains by itself on its part of the batch learns, too, and reaches a similar accuracy,
+so no other result of a trial reveals the error. Whichever code makes the updates, the ranks compare
+digests of the weights that must be identical after the first update and after the last one, and the
+bytes sent per update are compared with the closed form of the aggregation.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ from dualml.store.agreement import APART, Promise
 from dualml.worker.pace import Pace
 from dualml.worker.ranks import Copies, Several
 
-#: Copies that get the same sum differ by the rounding of the update alone: a few units in the last
-#: place, which add up like the steps of a random walk.
+#: Copies that receive the same sum differ only by the rounding of the update: a few units in the
+#: last place, which accumulate like the steps of a random walk.
 ULPS = 16.0
-#: Of the closed form, what must have been sent. Frames and headers come to it, and a framework may
-#: take a longer way; a sum over the ranks cannot be had for less. The rest is the last batch of an
-#: epoch, which is smaller, and a socket that was opened or closed.
+#: Share of the closed form that must have been sent. Frames and headers add to it, and a framework
+#: may send more; a sum over the ranks cannot be computed with less. The tolerance covers the last
+#: batch of an epoch, which is smaller, and sockets that were opened or closed.
 LEAST = 0.9
-#: Blocks of a tensor in the sketch by which two copies are compared.
+#: Number of blocks in the sketch of a tensor, by which two copies are compared.
 BLOCKS = 4096
 REMEDY = "see that every parameter takes part in the exchange, in every update"
-#: Bytes of the messages by which is measured how often the engine sends one, and how many.
+#: Size in bytes and number of the messages that measure how often the engine sends each byte.
 MESSAGE, MESSAGES = 2**15, 16
 SHOWN = 3  # parameters that a message names
 
 
 class Agreement:
-    """What is checked of the ranks of one trial; every rank calls the same methods.
+    """Consistency checks on the ranks of one trial; every rank calls the same methods.
 
     Args:
-        how: what combines the ranks, for messages.
+        ranks: the ranks of the trial, as this rank sees them.
+        arm: name of the arm, for messages.
+        how: the aggregation that combines the ranks, for messages.
         shapes: parameter → shape.
-        first, last: the first update that this process makes, and the last.
-        earlier: checks of a process before it.
+        first, last: numbers of the first and the last update that this process makes.
+        earlier: records of checks made by an earlier process of the same trial.
     """
 
     def __init__(
@@ -61,15 +63,15 @@ class Agreement:
         self.ranks, self.arm, self.how, self.shapes = ranks, arm, how, shapes
         self.first, self.last = first, last
         self.at = ranks.agreeing(first, last) if first <= last else []
-        #: How often the engine sends a byte; None where what it sends is not seen.
+        #: How often the engine sends each byte; None where its traffic cannot be counted.
         self.times = self.times_sent() if ranks.counted and first <= last else None
         self.checks = [dict(check) for check in earlier]
 
     def compare(self, step: int) -> None:
-        """Compare the ranks' weights after update ``step``, where that is asked for.
+        """Compare the ranks' weights after update ``step``, if it is one of the steps to check.
 
         Raises:
-            TrialError: copies differ by more than rounding.
+            TrialError: copies differ by more than rounding explains.
         """
         if step not in self.at or (copies := self.ranks.copies()) is None:
             return
@@ -87,10 +89,12 @@ class Agreement:
         )
 
     def finish(self, pace: Pace) -> dict[str, Any]:
-        """Hold the bytes of an update against the closed form; the record of all checks.
+        """Compare the bytes sent per update with the closed form, and return the record of all
+        checks.
 
         Raises:
-            TrialError: fewer were sent, or neighbours did not average.
+            TrialError: fewer bytes were sent than the closed form requires, or averaging with
+                neighbours did not change the weights.
         """
         updates = self.last - self.first + 1
         sent = closed = None
@@ -116,13 +120,17 @@ class Agreement:
         return {"promise": promise, "checks": self.checks, **known}
 
     def times_sent(self) -> float | None:
-        """Measure how often the engine sends each byte of a message: MindSpore's for CPUs sends it
-        twice. None where a message does not show: it goes by memory that the ranks share."""
+        """Measure how often the engine sends each byte of a message (MindSpore's CPU engine sends
+        it twice).
+
+        Returns:
+            The factor; None where a message is not counted, because it goes through shared memory.
+        """
         comm, before = self.ranks.comm, None
         message = comm.tensor(np.zeros(MESSAGE // 4, np.float32))
         to, of = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
         for number in range(MESSAGES + 1):
-            # What a thread of the engine answers late, or to what was before, is a small part.
+            # Late answers of the engine's threads, also to earlier messages, are a small part.
             comm.exchange({to: message}, {of: comm.empty_like(message)})
             if not number:
                 comm.barrier()
@@ -135,7 +143,7 @@ class Agreement:
         return None if times is None or times < LEAST else times
 
     def together(self, sent: int | None) -> float | None:
-        """Add up the bytes of all ranks; None where one of them does not know."""
+        """Return the sum of all ranks' sent bytes; None if one of them cannot count its own."""
         comm = self.ranks.comm
         own = comm.tensor(np.array([np.nan if sent is None else sent], np.float64))
         total = sum(float(comm.numpy(x)[0]) for x in comm.all_gather(own))
@@ -146,11 +154,11 @@ Far = list[tuple[str, float]]
 
 
 def compared(comm: Communicator, copies: Copies, step: int) -> tuple[str, tuple[float, float], Far]:
-    """Compare the ranks' weights.
+    """Compare the weights that several ranks hold.
 
     Returns:
-        the SHA-256 of all; the largest distance with its limit; keys that are beyond it, with
-        their distances, the farthest first.
+        The SHA-256 over all ranks; the largest relative distance with its limit; the keys beyond
+        the limit with their distances, largest first.
     """
     digests = share(comm, {key: digest(array) for key, array in copies.arrays.items()})
     whole = hashlib.sha256()
@@ -187,16 +195,17 @@ def compared(comm: Communicator, copies: Copies, step: int) -> tuple[str, tuple[
 
 
 def digest(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Make the SHA-256 of an array's numbers."""
+    """Return the SHA-256 of an array's elements as 32 uint8."""
     raw = hashlib.sha256(np.ascontiguousarray(array).data).digest()
     return np.frombuffer(raw, np.uint8)
 
 
 def sketch(array: NDArray[Any]) -> NDArray[np.float64]:
-    """Sketch an array: its norm, and of each of at most `BLOCKS` blocks a sum with random signs.
+    """Return a sketch of an array: its norm, followed by one sum with random signs for each of at
+    most `BLOCKS` blocks.
 
-    The distance of two sketches is, but for chance, that of the arrays: every block's difference
-    has the expected square of the difference of its elements.
+    The distance of two sketches estimates the distance of the arrays: the squared difference of
+    each block's sum has the squared difference of the block's elements as its expectation.
     """
     flat = np.asarray(array, np.float64).ravel()
     signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0

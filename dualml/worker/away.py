@@ -1,4 +1,4 @@
-"""What a worker does differently on a machine that does not see the run folder."""
+"""Transfer of files and rendezvous for a worker on a machine that does not see the run folder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from dualml.launch.route import ADDRESS, INTERFACE
 from dualml.launch.seat import seat_of_worker
 from dualml.store.trial import board_path, run_folder
 
-#: Seconds until rank 0, which is there, has answered.
+#: Seconds that rank 0, which is known to be running, may take to answer.
 LIMIT_S = 60.0
 
 
 class RemoteBoard:
-    """A `Board` in rank 0's run folder.
+    """A `Store` whose entries are files in rank 0's run folder, reached over the network.
 
     Args:
-        place: of the board, in the run folder.
+        remote: the connection to rank 0's run folder.
+        place: path of the store's folder, relative to the run folder.
     """
 
     def __init__(self, remote: Remote, place: str) -> None:
@@ -38,13 +39,15 @@ class RemoteBoard:
 
 @functools.cache
 def remote(run: Path) -> Remote | None:
-    """This worker's connection to rank 0; None where the run folder is at hand."""
+    """Return this worker's connection to rank 0, or None where the run folder is on a local
+    disk."""
     seat = seat_of_worker()
     return None if seat is None else Remote(seat, seat.enter(worker=True, limit=LIMIT_S), run)
 
 
 def board_of(trial: Path) -> Board:
-    """Where the ranks of a trial, or of a replay, which is in no run, find one another."""
+    """Return the store through which the ranks of a trial (or of a replay, which belongs to no run)
+    find one another."""
     path = board_path(trial)
     if seat_of_worker() is None or (there := remote(run_folder(trial))) is None:
         return FileBoard(path)
@@ -52,11 +55,12 @@ def board_of(trial: Path) -> Board:
 
 
 def deliver(trial: Path) -> None:
-    """What this rank has written of a trial is with rank 0 when this returns."""
+    """Upload to rank 0 what this rank has written of a trial, and return when it has arrived."""
     if (there := remote(run_folder(trial))) is not None and not os.environ.get(KEEP):
         there.deliver(trial)
 
 
 def interface() -> tuple[str, str]:
-    """By which ranks on other machines are reached, and its address; empty: nobody asked."""
+    """Return the network interface through which ranks on other machines are reached, and its
+    address; both are empty unless the launcher has set them."""
     return os.environ.get(INTERFACE, ""), os.environ.get(ADDRESS, "")

@@ -1,4 +1,4 @@
-"""The weights of the smallest validation loss of a trial, kept while it goes on."""
+"""Track the weights with the smallest validation loss of a trial."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from dualml.worker.evaluate import Score
 
 
 class Keeper:
-    """Keeps them in memory until the next checkpoint, so that file and checkpoint agree.
+    """The weights with the smallest validation loss so far, kept in memory until the next
+    checkpoint so that the file and the checkpoint agree.
 
     Attributes:
-        facts: what is known of them, as `store.best.Best`; empty before the first evaluation.
+        facts: metrics of these weights, as in `store.best.Best`; empty before the first evaluation.
+        pending_weights: weights that are not on disk yet; None if there are none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,8 +31,11 @@ class Keeper:
     def offer(
         self, step: int, validation: Score, test: Score, weights: Callable[[], Arrays]
     ) -> None:
-        """An evaluation after update ``step``. The test set is scored at each of them, so that the
-        score of the weights that are kept is the one of theirs: it takes no part in the choice."""
+        """Keep the weights after update ``step`` if their validation loss is the smallest so far.
+
+        The test set is scored at every evaluation, so that the reported test score belongs to the
+        kept weights; it takes no part in the choice.
+        """
         if not validation.loss < self.facts.get("validation_loss", math.inf):
             return
         self.waiting = weights()
@@ -45,21 +50,23 @@ class Keeper:
         self.facts = finite(facts)
 
     def write(self) -> None:
-        """Put them on disk, if the file has others."""
+        """Write the weights to disk if they changed since the last call."""
         if self.waiting is not None:
             write_best(self.folder, Best.model_validate(self.facts), self.waiting)
             self.waiting = None
 
     def recall(self, facts: Mapping[str, Any]) -> None:
-        """Those of a checkpoint.
+        """Restore the best-so-far metrics from a checkpoint.
 
         Raises:
-            UserError: the file has others: the trial was ended between it and the checkpoint.
+            UserError: the file holds other weights, because the trial was killed after it was
+                written and before the checkpoint.
         """
         if facts and ((there := read_best(self.folder)) is None or there.describe() != facts):
             raise UserError(f"{self.folder / NAME} is not that of the checkpoint")
         self.facts, self.waiting = dict(facts), None
 
     def forget(self) -> None:
+        """Discard the best weights, in memory and on disk."""
         self.facts, self.waiting = {}, None
         remove_best(self.folder)

@@ -1,4 +1,5 @@
-"""The tensors of one update as a trace: keys ``PHASE/STEP/TENSOR``, see docs/run-folder.md."""
+"""Record the tensors of one update as a trace with keys ``PHASE/STEP/TENSOR``
+(docs/run-folder.md)."""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ PROBE = 8  # samples whose activations are kept
 def before(
     training: Training, step: int, batch: NDArray[np.int64], probe: NDArray[np.int64]
 ) -> tuple[Arrays, str]:
-    """Activations of ``probe`` and gradients of ``batch`` before update ``step``; its SHA-256."""
+    """Return the activations of ``probe`` and the gradients of ``batch`` before update ``step``,
+    and the SHA-256 of the batch's data."""
     seen = training.trace(batch, probe)
     arrays = keyed("forward", step, seen.activations) | keyed("gradient", step, seen.gradients)
     return arrays, seen.data
 
 
 def after(training: Training, step: int) -> Arrays:
-    """Weights and optimizer state after update ``step``."""
+    """Return the weights and the optimizer state after update ``step``."""
     arrays = keyed("update", step, training.weights())
     for slot, named in training.state().items():
         arrays |= keyed("state", step, {f"{slot}/{name}": value for name, value in named.items()})
@@ -32,4 +34,5 @@ def after(training: Training, step: int) -> Arrays:
 
 
 def keyed(phase: str, step: int, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Return the arrays under their trace keys ``PHASE/STEP/NAME``, C-contiguous."""
     return {f"{phase}/{step:08d}/{n}": np.ascontiguousarray(a) for n, a in arrays.items()}

@@ -1,4 +1,5 @@
-"""The micro-benchmark: every strategy on vectors of every size, verified, timed and counted."""
+"""Micro-benchmark of the collectives: every strategy on vectors of every size, verified, timed and
+counted."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from dualml.experiment.arm import Arm
 from dualml.store.costs import COLLECTIVES
 
 LEAST, MOST = 3, 60  # repetitions of one measurement
-#: Of a rank's network interface, with all headers: what its machine sends and receives.
+#: Counters of a rank's network interface, including all headers.
 PORT = ("bytes_sent", "packets_sent", "bytes_received", "packets_received")
-PERIOD = 7  # the vectors hold small whole numbers: their sums are exact in every order
+PERIOD = 7  # the vectors hold small integers, whose sums are exact in every order
 
 
 def time_collectives(
     arm: Arm, comm: Communicator | None, folder: Path, emit: Callable[..., None]
 ) -> dict[str, Any]:
-    """Measure; rank 0 leaves the rows in ``collectives.json``.
+    """Measure all strategies and sizes of an arm; rank 0 writes the rows to ``collectives.json``.
 
     Raises:
-        TrialError: a strategy whose result is not the sum.
+        TrialError: the result of a strategy is not the sum.
     """
     if comm is None:
         raise TrialError("kind = collectives needs world_size >= 2: one rank sends nothing")
@@ -37,7 +38,7 @@ def time_collectives(
     jobs = [(size, name) for size in arm.sizes for name in arm.strategies]
     for number, (size, name) in enumerate(jobs):
         rows.append(measure(comm, name, size, arm.seconds))
-        comm.forget_scratch()  # of every size there would be some
+        comm.forget_scratch()  # otherwise buffers of every size would accumulate
         emit(phase="collectives", done=number + 1, total=len(jobs))
     copies = {str(size): copy_seconds(size) for size in arm.sizes}
     if comm.rank == 0:
@@ -52,12 +53,18 @@ def time_collectives(
 
 
 def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
-    """One strategy on one size: the time from a common start until the last rank has the sum."""
+    """Measure one strategy on one message size.
+
+    Returns:
+        A row of ``collectives.json``: the seconds from a common start until the last rank has the
+        sum (median and quartiles), and each rank's traffic.
+    """
     way, length = strategy(name), nbytes // 4
     whole = np.arange(length, dtype=np.float32) % PERIOD
     own = comm.tensor(whole + comm.rank)
 
     def once() -> tuple[float, Any]:
+        """Run the strategy once; return the seconds this rank took and the result."""
         x = comm.copy(own)
         comm.barrier()
         elapsed = comm.stopwatch()
@@ -69,7 +76,7 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
     comm.traffic.reset()
     first, _ = once()
     counted = comm.traffic.describe()
-    # What the barrier sent is not the strategy's; native barriers are not counted at all.
+    # The traffic of the barrier does not belong to the strategy; native barriers are not counted.
     repeats = agreed(comm, int(np.clip(seconds / max(first, 1e-6), LEAST, MOST)))
     comm.barrier()  # until then, another rank may still receive what this one has sent
     before = interface_counts(comm.place.interface)
@@ -100,7 +107,12 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
 
 
 def verify(comm: Communicator, name: str, whole: Any, total: Any) -> None:
-    """The sum over ranks, exactly; neighbours' averaging sums over the neighbours."""
+    """Check the result of a strategy against the exact sum over the ranks (for averaging with
+    neighbours, against the sum over the neighbours).
+
+    Raises:
+        TrialError: an element differs.
+    """
     n, got = comm.size, comm.numpy(total)
     near = {(comm.rank + shift) % n for shift in (-1, 0, 1)}
     if strategy(name).exact:
@@ -116,13 +128,14 @@ def verify(comm: Communicator, name: str, whole: Any, total: Any) -> None:
 
 
 def agreed(comm: Communicator, repeats: int) -> int:
-    """Rank 0's choice, on every rank."""
+    """Broadcast rank 0's number of repetitions to all ranks."""
     choice = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
     return int(comm.numpy(choice)[0])
 
 
 def copy_seconds(nbytes: int) -> float:
-    """The machine's limit: seconds to copy so many bytes from memory to memory."""
+    """Return the median seconds to copy ``nbytes`` from memory to memory, the machine's lower
+    bound."""
     source = np.ones(nbytes // 4, np.float32)
     target = np.zeros_like(source)
     spent = []
@@ -134,10 +147,11 @@ def copy_seconds(nbytes: int) -> float:
 
 
 def interface_counts(name: str) -> NDArray[np.float64] | None:
-    """What went through a network interface so far, as `PORT` says; Linux only.
+    """Return the counters of a network interface in the order of `PORT`, or None where the system
+    has none (Linux only).
 
     Args:
-        name: empty: the loopback's.
+        name: of the interface; empty for the loopback.
     """
     try:
         lines = Path("/proc/net/dev").read_text("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""The rounding envelope of a trial: perturbed runs of the first updates, compared and dropped."""
+"""The rounding envelope of a trial: perturbed runs of the first updates, compared and discarded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from dualml.worker.setup import Setup
 
 
 def draw_envelope(trial: Setup, losses: NDArray[np.float64], trace: Arrays) -> None:
-    """Write ``envelope.json`` after each draw; draws that it already holds are not repeated.
+    """Draw perturbed runs and write ``envelope.json`` after each; draws already in the file are
+    kept.
 
     Args:
-        losses, trace: of the trial as it was trained.
+        trial: the trial, already trained.
+        losses, trace: recorded by the trial itself, unperturbed.
     """
     envelope = Envelope()
     with contextlib.suppress(UserError):  # draws that cannot be read: anew

@@ -1,4 +1,4 @@
-"""Evaluation in exact counts, by one rank or by all, without a sample twice."""
+"""Evaluation in exact counts, on one rank or shared by all, with every sample counted once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on a set of samples.
+    """The result of evaluating a model on a set of samples.
 
     Attributes:
-        loss: mean over the samples (of a text, over all positions of all windows).
-        hits, counts: right answers and samples of each class; of a text those of all positions.
-        confusion: samples of each class (rows) by the class that was predicted; none of a text.
+        loss: mean over the samples (for text, over all positions of all windows).
+        hits, counts: correct predictions and samples per class; for text, of all positions.
+        confusion: samples of each class (rows) by predicted class (columns); None for text.
     """
 
     loss: float
@@ -33,11 +33,12 @@ class Score:
 
     @property
     def accuracy(self) -> float:
+        """Share of correct predictions, from 0 to 1."""
         return float(self.hits.sum() / self.counts.sum())
 
     @property
     def by_class(self) -> list[float | None]:
-        """Accuracy of each class; None where there is no sample of it."""
+        """Accuracy per class; None for a class without samples."""
         pairs = zip(self.hits.tolist(), self.counts.tolist(), strict=True)
         return [h / n if n else None for h, n in pairs]
 
@@ -51,15 +52,15 @@ def evaluate(
     comm: Communicator | None = None,
     root: int | None = None,
 ) -> Score:
-    """The score on samples ``index`` of ``x``, ``y``.
+    """Evaluate the model on samples ``index`` of ``x``, ``y``.
 
-    With ``comm`` every rank takes some of the pieces that one rank would take, and all get the
-    score: nothing is padded, and the sums are made in the same order, so that it is the score of
-    one rank to the last bit if all ranks hold the same model. ``classes`` 0 is a text: there every
-    position of a window counts, and the words are not told apart.
+    With ``comm`` the ranks share the chunks that one rank would evaluate, and all get the score.
+    Nothing is padded, and sums are made in the same order, so the score equals that of one rank to
+    the last bit if all ranks hold the same model. ``classes`` is 0 for text: there every position
+    of a window counts, and accuracy is not split by token.
 
-    With ``root`` the ranks share the model: all go through all pieces together, and that rank,
-    which alone need have the labels, counts.
+    With ``root`` the ranks share the model: all of them process every chunk together, and rank
+    ``root``, which alone needs the labels, counts.
     """
     pieces = [part for part, _ in chunks(index, at_once(y))]  # a copy of few at a time
     ranks, rank = (1, 0) if comm is None or root is not None else (comm.size, comm.rank)
@@ -89,7 +90,7 @@ def evaluate(
 
 
 def score_of(rows: NDArray[np.float64], classes: int) -> Score:
-    """Count what an engine has tested: rows of label, predicted class and loss."""
+    """Compute the score from an engine's test output: rows of label, predicted class and loss."""
     labels, predicted = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
     counts = np.bincount(labels * classes + predicted, minlength=classes**2)
     confusion = counts.reshape(classes, classes)
@@ -98,11 +99,12 @@ def score_of(rows: NDArray[np.float64], classes: int) -> Score:
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss) of a mean loss in nat per word: among how many words it is as good as guessing."""
+    """Return exp(loss) of a mean loss in nat per token: the number of tokens among which the model
+    is as good as guessing."""
     return math.exp(loss) if loss < 700 else math.inf
 
 
 def together(comm: Communicator, rows: NDArray[Any], ends: list[int]) -> NDArray[Any]:
-    """The rows of all ranks, those of each from where its pieces are."""
+    """All-gather the rows, and take from each rank those of its own chunks."""
     ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(rows))]
     return np.concatenate([part[ends[r] : ends[r + 1]] for r, part in enumerate(ranks)])

@@ -1,4 +1,4 @@
-"""What a trial does differently when its ranks share the batch."""
+"""Rank coordination where the ranks share the batch and dualml's aggregation makes the updates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dualml.zero.units import moved as moved_in_parts
 
 
 class Group(Sharing):
-    """Ranks that share the batch, and the evaluation where they can."""
+    """Data-parallel ranks whose updates are made by one of dualml's aggregations."""
 
     def __init__(
         self,
@@ -59,18 +59,19 @@ class Group(Sharing):
         self.promise = promise(self.parallel)
         super().__init__(backend, self.parallel, folder, feed, comm)
 
-    #: `trace` shows what the ranks made of their gradients.
+    #: `trace` returns the aggregated gradients.
     traced = "aggregation"
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """With the number of an update at which parameters are averaged, too."""
+        """Return the batches to compile, each with the number of an update at which parameters are
+        averaged, so that the averaging is compiled as well."""
         typical = self.feed.typical(together=False, updates=updates)
         return [(self.feed.parts(step), self.every) for step in typical]
 
     def apart(self) -> list[float]:
         if isinstance(self.parallel, LocalSGD | Asynchronous):
             return []
-        # One random projection of each rank's weights: as far apart as they are, in one number.
+        # One random projection of each rank's weights: its difference estimates their distance.
         flat = np.concatenate([w.ravel() for w in self.training.learned().values()])
         signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
         own = self.comm.tensor(np.array([flat @ signs, np.linalg.norm(flat.astype(np.float64))]))
@@ -93,7 +94,7 @@ class Group(Sharing):
         if self.promise == "averaged":
             updates = range(-(-first // self.every) * self.every, last + 1, self.every)
         elif self.promise == "served" and not self.free:
-            # The server makes its own gradient's update last where it is the last that is served.
+            # Skip updates in which the server applies its own gradient last.
             order = self.parallel.order  # type: ignore[attr-defined]
             by_others = (t for t in range(first, last + 1) if order(t)[-1])
             back = (t for t in range(last, first - 1, -1) if order(t)[-1])
@@ -155,11 +156,11 @@ class Group(Sharing):
             yield
         if mean is not None:
             self.parallel.pieces.assign(own)
-        self.comm.barrier()  # nobody's waiting for the evaluation counts as part of an update
+        self.comm.barrier()  # waiting for the evaluation must not count as part of an update
 
     def share_statistics(self) -> None:
         """Give all ranks one set of running statistics: those of rank 0, as in
-        `DistributedDataParallel`; where parameters are averaged, the mean of all ranks'."""
+        `DistributedDataParallel`; where parameters are averaged, the mean over the ranks."""
         statistics = self.parallel.running_statistics()
         if not statistics:
             return
@@ -211,7 +212,7 @@ class Group(Sharing):
 
 
 def promise(parallel: DataParallel) -> Promise:
-    """Tell which weights of the ranks must be equal."""
+    """Return which weights of the ranks must be equal."""
     if isinstance(parallel, Zero):
         return "shards" if parallel.training.sharding.stage == 3 else "replicas"
     if isinstance(parallel, Asynchronous):

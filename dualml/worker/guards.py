@@ -1,4 +1,4 @@
-"""What ends a trial: a loss that is lost, weights that are no numbers, a lost update."""
+"""Checks that end a trial: a diverged loss, weights that are not finite, a lost update."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def remedy(rule: Rule) -> str:
+    """Return the advice for a diverged loss, as part of a message."""
     lower = f"lower the learning rate (lr = {rule.lr:g})"
     return f"{lower}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else lower
 
 
 def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, stop: int) -> None:
-    """Losses of the updates ``start + 1`` … ``stop``, at these indices less one.
+    """Check the losses of the updates ``start + 1`` … ``stop``, which stand at these indices less
+    one.
 
     Raises:
-        TrialError: one is not finite, or has run away from the first.
+        TrialError: one is not finite, or exceeds `DIVERGED` times the first.
     """
     for step in range(start + 1, stop + 1):
         loss, first = float(losses[step - 1]), float(losses[0])
@@ -40,13 +42,16 @@ def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, 
 
 
 def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) -> None:
-    """The losses measured after the last update, which no batch shows any more.
+    """Check the losses measured after the last update, which no later batch would reveal.
 
     Args:
-        looks: metric → value. first: loss of the first batch.
+        arm: name of the arm, for messages.
+        rule: optimizer definition.
+        metrics: metric → value.
+        first: loss of the first batch.
 
     Raises:
-        TrialError: one is not finite, or has run away from the first.
+        TrialError: one is not finite, or exceeds `DIVERGED` times the first.
     """
     for metric in ("train_loss", "test_loss"):
         loss = looks[metric]
@@ -60,7 +65,8 @@ def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) 
 
 
 def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int = 1) -> None:
-    """The no-op guard, after update ``step``: the first one, or the first that was not skipped.
+    """Check that update ``step`` (the first one, or the first that was not skipped) changed a
+    weight.
 
     Raises:
         TrialError: it left every parameter as it was.
@@ -73,10 +79,13 @@ def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int =
 
 
 def check_made(arm: str, updates: int, *, last: float, skipped: float) -> None:
-    """After the last update of a training whose loss is scaled.
+    """Check, after a training with loss scaling, that at least one update was applied.
 
     Args:
-        last: the scale where it ended.
+        arm: name of the arm, for messages.
+        updates: number of updates attempted.
+        last: the loss scale at the end.
+        skipped: number of updates skipped.
 
     Raises:
         TrialError: every update was skipped.
@@ -90,7 +99,8 @@ def check_made(arm: str, updates: int, *, last: float, skipped: float) -> None:
 
 
 def check_loaded(arm: str, given: Arrays, held: Arrays) -> None:
-    """Raises `TrialError` naming the parameters that a backend holds other than it was given."""
+    """Raise `TrialError` naming the parameters whose values differ from the initial weights that
+    were loaded into the backend."""
     wrong = [
         name
         for name, w in given.items()
@@ -104,7 +114,7 @@ def check_loaded(arm: str, given: Arrays, held: Arrays) -> None:
 
 
 def check_finite(arm: str, weights: Arrays) -> None:
-    """Raises `TrialError` naming the tensors that hold a NaN or an infinity."""
+    """Raise `TrialError` naming the tensors that hold a NaN or an infinity."""
     broken = [name for name, w in weights.items() if not np.isfinite(w).all()]
     if broken:
         raise TrialError(f"arm {arm}: not finite after training: {', '.join(broken)}")

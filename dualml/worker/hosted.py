@@ -1,5 +1,8 @@
-"""A process that a launcher has started for an arm: ``python -m dualml.worker.hosted SOCKET
-BACKEND FOLDER …``: one of its ranks, or what only helps them find one another."""
+"""A worker process started by an external launcher for one arm: ``python -m dualml.worker.hosted
+SOCKET BACKEND FOLDER …``.
+
+It is either one of the ranks, or a helper process through which the ranks find one another.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from dualml.launch.child import on_death_of_parent, serve
 from dualml.launch.local_rank import without_local_rank
 from dualml.worker.main import perform
 
-#: What launchers call the number of a rank, and how many there are.
+#: Variables in which launchers pass the rank and the number of ranks.
 VARIABLES = (("RANK", "WORLD_SIZE"), ("HOROVOD_RANK", "HOROVOD_SIZE"))
 
 
 def numbers(backend: str) -> tuple[int, int, list[str]]:
-    """This rank, how many the launcher started, and the command of a process that only helps;
-    a launcher that says nothing has started one."""
+    """Return this process's rank, the number of ranks the launcher started, and the command of a
+    helper process (empty for a rank). A launcher that sets no variables counts as one rank."""
     there = backends()[backend].adopted()
     if there is not None:
         return there.rank, there.size, list(there.helper)
@@ -35,7 +38,7 @@ def numbers(backend: str) -> tuple[int, int, list[str]]:
 
 
 def main(path: str, backend: str, folders: list[Path]) -> None:
-    """Tell the owner who this is, and do its part."""
+    """Report this rank to the owner, and run its part of the trials."""
     rank, size, helper = numbers(backend)
     owner = socket.socket(socket.AF_UNIX)
     owner.connect(path)

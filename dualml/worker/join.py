@@ -1,4 +1,5 @@
-"""How a worker becomes a rank: with nobody else, as a thread of several, or as a process."""
+"""Start a worker's role as a rank: alone, as one of several threads, or as one of several
+processes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from dualml.machine import pin
 if TYPE_CHECKING:
     from dualml.store.trial import WorkerJob
 
-#: What a rank does, with its backend and the group of ranks, None where it is alone.
+#: The work of a rank, called with its backend and its communicator (None for a single rank).
 Work = Callable[[Any, Any], Any]
 
 
@@ -26,16 +27,23 @@ def as_rank(
     work: Work,
     started: int | None = None,
 ) -> Any:
-    """Do the work of one rank of an arm; of all of them where they are threads. What rank 0 of
-    them returns.
+    """Run the work of one rank of an arm, or of all of them where ranks are threads.
 
     Args:
+        rank: of this process.
+        plan: the frozen plan.
+        job: the job file of the trial.
         folder: where the ranks find one another.
-        started: ranks that a launcher has started; one process that nobody else joined does all of
-            the work, as a script of its users would.
+        emit: sends events to the owner.
+        work: called with the backend and the communicator, which is None for a single rank.
+        started: number of ranks that an external launcher has started; a single process does all of
+            the work by itself, as a user's script would.
+
+    Returns:
+        What ``work`` returned on rank 0 of them.
 
     Raises:
-        TrialError: it has started another number of ranks, and not one.
+        TrialError: the launcher started a number of ranks that is neither one nor the arm's.
     """
     from dualml.backend import backends
 
@@ -74,13 +82,18 @@ def join(
     *,
     staged: bool = False,
 ) -> Any:
-    """Agree with the other ranks on what is to be done, and become a group.
+    """Agree with the other ranks on the plan, and form a process group.
 
     Args:
-        staged: whether messages go by host memory (`Place.host_staged`).
+        folder: where the ranks find one another.
+        backend: of this rank.
+        rank, size: this rank, and the number of ranks.
+        plan: the frozen plan, whose hash must be the same on all ranks.
+        job: the job file of the trial.
+        staged: whether messages go through host memory (`RankContext.host_staged`).
 
     Raises:
-        CommunicationError: a rank did not come, or came with another plan.
+        CommunicationError: a rank is missing, or has another plan.
     """
     from dualml.backend import Grouping
     from dualml.communicator import Place
@@ -103,7 +116,7 @@ def join(
 
 
 def alone(backend: Any) -> Any:
-    """The group of one rank, for what is written for several."""
+    """Return a process group of one rank, for code that is written for several."""
     from dualml.backend import Grouping, backends
     from dualml.communicator import MemoryBoard, Place
     from dualml.reference.communicator import Switchboard, ThreadCommunicator
@@ -118,7 +131,7 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     """Broadcast the initial weights from rank 0 and verify that all ranks hold the same.
 
     Raises:
-        CommunicationError: ranks whose weights have another SHA-256 than rank 0's broadcast.
+        CommunicationError: the SHA-256 of a rank's weights differs from that of rank 0's broadcast.
     """
     from dualml.communicator.place import exchange_notes
     from dualml.experiment.fingerprint import digest

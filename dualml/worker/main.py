@@ -1,7 +1,7 @@
 """The worker process: one framework, one rank. ``python -m dualml.worker.main RANK FOLDER …``.
 
-FOLDER is that of a trial; with several ranks there may be several, one after the other, so that the
-ranks start and find one another only once.
+FOLDER is the folder of a trial. With several ranks there may be several folders, run one after the
+other, so that the ranks start and find one another only once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 def perform(
     folders: list[Path], rank: int, emit: Emitter, size: int | None = None
 ) -> dict[str, Any]:
-    """Run the trials of these folders; the summary of the last one, with the environment.
+    """Run the trials of these folders, and return the summary of the last one with its environment.
 
     Args:
-        size: ranks that a launcher has started, in place of those that the arm asks for.
+        folders: of the trials, all of one group of ranks.
+        rank: of this process.
+        emit: sends events to the owner.
+        size: number of ranks that an external launcher has started, in place of the arm's.
     """
     from dualml.experiment.elastic import with_ranks
     from dualml.store.plan import plan_folder, restore
@@ -44,7 +47,7 @@ def perform(
     def work(backend: Any, comm: Any) -> dict[str, Any]:
         if comm is None and size is None:
             return runner.trial(folders[0], backend, None)
-        # One thread of several.
+        # With ranks as threads, this function runs on each of them.
         send = emit.send if comm is None or comm.rank == rank else lambda event: None
         summary: dict[str, Any] = {}
         for number, folder in enumerate(folders):
@@ -61,10 +64,15 @@ def perform(
 
 
 class Runner:
-    """Runs trials of one plan. ``rank``: of this process.
+    """Runs trials of one plan, one after the other.
 
-    Samples and labels are read once; by a rank that has only some stages of a model, no more of
-    them than these take.
+    Samples and labels are read once. A rank that holds only some stages of a model reads only what
+    these need.
+
+    Args:
+        plan: the frozen plan.
+        emit: sends events to the owner.
+        rank: of this process.
     """
 
     def __init__(self, plan: Any, emit: Any, rank: int) -> None:
@@ -73,14 +81,14 @@ class Runner:
 
         self.plan, self.emit, self.rank = plan, emit, rank
         self.samples = functools.cache(lambda: samples_of(plan))
-        #: Whether trials of this process have read samples, and labels; what they have read.
+        #: Whether samples and labels have been read by this process; the samples read so far.
         self.has_read = (False, False)
         self.partly: Any = None
-        #: Rank → its models: a thread cannot use those of another.
+        #: Rank → its models: a thread cannot use the models of another thread.
         self.models = functools.cache(lambda rank: ModelCache())
 
     def trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
-        """One trial; rank 0 leaves its summary in ``result.json``."""
+        """Run one trial and return its summary; rank 0 also writes it to ``result.json``."""
         from dualml.machine import peak_memory_mb, surroundings
         from dualml.store.trial import JOB, RESULT
         from dualml.usage.sampler import sampled
@@ -98,7 +106,7 @@ class Runner:
             def emit(**event: Any) -> None:
                 if sampler is not None:
                     sampler.hear(event)
-                # Of other ranks signs of life without progress: the bar shows rank 0's.
+                # Other ranks send signs of life only: the progress shown is rank 0's.
                 self.emit(**({"phase": event.get("phase")} if rank else event))
 
             if arm.kind == "train":
@@ -114,6 +122,7 @@ class Runner:
     def train(
         self, folder: Path, backend: Any, comm: Any, job: Job, emit: Callable[..., None]
     ) -> dict[str, Any]:
+        """Train one trial and return its summary."""
         from dualml.worker.trial import Trial
 
         rank = 0
@@ -131,7 +140,7 @@ class Runner:
             return trial.run()
 
     def samples_for(self, arm: str, rank: int, backend: Any) -> Any:
-        """The samples and labels that a rank reads for an arm; ranks that are threads of one
+        """Return the samples and labels that a rank reads for an arm; ranks that are threads of one
         process share what it has read."""
         from dualml.backend import backends
         from dualml.experiment.samples import samples_of

@@ -1,4 +1,4 @@
-"""What every rank of a trial holds in memory: counted once, before the clock runs."""
+"""Memory report of every rank of a trial, measured once before the clock starts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from dualml.worker.setup import Setup
 
 
 def weigh(trial: Setup, batch: Any, step: int) -> dict[str, int | None]:
-    """Of this rank, bytes by what they are for (`dualml.store.manifest.DeviceMemory`); empty where
-    the training cannot count.
+    """Measure this rank's memory in bytes by purpose (`dualml.store.manifest.DeviceMemory`).
 
-    All ranks call it together, after an update and before the training starts again: optimizers
-    make their state when they first need it. They tell one another what they counted only when it
-    has started again: a server that waits for nobody has updates under way until then.
+    All ranks call it together, after an update and before the training starts again, because
+    optimizers create their state on first use. They exchange the numbers only after the restart:
+    until then a server that waits for nobody still has updates in flight.
 
     Args:
-        batch, step: of an update as large as they come; made twice where an allocator tells the
-            peak.
+        trial: the trial of this rank.
+        batch, step: of the largest update; it is made twice where the allocator reports a peak.
+
+    Returns:
+        Purpose → bytes; empty where the training cannot report memory.
     """
     try:
         own = trial.training.ability(Weighable).memory(batch)
@@ -30,14 +32,15 @@ def weigh(trial: Setup, batch: Any, step: int) -> dict[str, int | None]:
     peak = None
     if isinstance(trial.backend, Metered):
         trial.restart(dict(trial.initial))  # a list of rates ends with the trial
-        # The second one's, too: PyTorch makes the state only after the first one's backward pass.
+        # Two updates: PyTorch allocates the optimizer state only after the first backward pass.
         steps = (step, step + 1)[: trial.schedule.updates]
         peak = trial.backend.peak(lambda: [trial.training.step(batch, s) for s in steps])
     return {"parameters": parameters(trial), **asdict(own), "device_peak": peak}
 
 
 def parameters(trial: Setup) -> int:
-    """How many this rank has by the plan, whatever the framework holds."""
+    """Return the number of parameters this rank holds by the plan, whatever the framework
+    allocates."""
     plan, shapes = trial.plan.splits.get(trial.arm_name), [*trial.spec.parameters().values()]
     if plan is not None:
         shapes = [piece.local for piece in plan.views(trial.ranks.rank)[1].values()]

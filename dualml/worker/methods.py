@@ -1,4 +1,4 @@
-"""What a trial does differently when an engine's own loop makes the updates."""
+"""Rank coordination where an engine's own loop makes the updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualml.worker.ranks import Alone, Sharing
 
 
 class MethodAlone(Alone):
-    """A method in one process."""
+    """A training method in a single process."""
 
     training: MethodTraining
 
@@ -38,7 +38,7 @@ class MethodAlone(Alone):
 
 
 class MethodRanks(Sharing):
-    """A method on several ranks, each with its part of the batch."""
+    """A training method on several ranks, each with its part of the batch."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The models of one process, kept from trial to trial."""
+"""Cache of the models of one process, reused from trial to trial."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ T = TypeVar("T")
 
 
 class ModelCache:
-    """MindSpore compiles every new model, which takes longer than many a trial: trials that differ
-    only in how their ranks talk share one. Whoever gets it loads weights and state."""
+    """Cache of models by key. MindSpore compiles every new model, which can take longer than the
+    trial, so trials that differ only in communication share one. Whoever takes a model from the
+    cache loads weights and optimizer state into it."""
 
     def __init__(self) -> None:
         self.models: dict[str, Any] = {}
         self.divided: dict[tuple[str, str], Pieces] = {}
 
     def keep(self, key: str, make: Callable[[], T]) -> T:
-        """The model of this key, or a rank's part of it; made where there is none yet."""
+        """Return the model (or a rank's part of it) with this key; call ``make`` if there is none
+        yet."""
         if key not in self.models:
             self.models[key] = make()
         model: T = self.models[key]
@@ -36,7 +38,8 @@ class ModelCache:
         settings: Aggregation,
         comm: Communicator,
     ) -> Pieces:
-        """The updates of the model of this key in parts, as an arm's aggregation wants them."""
+        """Return the gradient buckets of the model with this key, in the layout that an arm's
+        aggregation asks for."""
         buckets = layout(shapes, settings.bucket_bytes)
         name = (key, f"{settings.strategy == NATIVE} {settings.overlap} {buckets}")
         if name not in self.divided:
@@ -47,6 +50,8 @@ class ModelCache:
 def divide(
     training: Training, settings: Aggregation, buckets: list[list[str]], comm: Communicator
 ) -> Pieces:
+    """Make the gradient buckets of a model: the framework's native data parallelism, buckets that
+    overlap with the backward pass, or plain ones."""
     if settings.strategy == NATIVE:
         return training.ability(NativeParallel).native(comm)
     if settings.overlap:

@@ -1,4 +1,4 @@
-"""How fast a trial trains, and what it sends, from its stretches of updates."""
+"""Step-time statistics of a trial, and the bytes it sends, from its windows of updates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 
 class Pace:
-    """Of the updates of one process; those before a resumption were another's."""
+    """Seconds and bytes of the updates that this process made; updates before a resumption are not
+    included."""
 
     def __init__(self) -> None:
         self.updates: list[int] = []
@@ -20,15 +21,16 @@ class Pace:
         self.sent: int | None = 0
 
     def add(self, updates: int, seconds: float, before: int | None, after: int | None) -> None:
-        """A stretch of updates, and the bytes that had been sent before and after it."""
+        """Add a window of updates that took ``seconds``, with the total bytes sent before and after
+        it."""
         self.updates.append(updates)
         self.seconds.append(seconds)
         known = self.sent is not None and before is not None and after is not None
         self.sent = self.sent + after - before if known else None  # type: ignore[operator]
 
     def summary(self, ranks: Alone) -> dict[str, Any]:
-        """``step_s``: quartiles of the seconds of an update, each stretch as often as it has
-        updates; ``sent_bytes``: of an update, of the rank that sends most."""
+        """Return ``step_s``, the quartiles of the seconds per update (each window weighted by its
+        updates), and ``sent_bytes``, the bytes per update of the rank that sends most."""
         total = sum(self.updates)
         most = ranks.most(-1.0 if self.sent is None else self.sent / max(1, total))
         if not total:

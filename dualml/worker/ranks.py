@@ -1,4 +1,4 @@
-"""How the ranks of a trial work together: one alone, and what all groups of several have."""
+"""Rank coordination strategies: a single rank, and the base of all groups of several."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from dualml.parity.envelope import shuffled
 from dualml.store.agreement import Promise
 from dualml.worker.evaluate import Score, evaluate
 
-SEGMENT_S = 0.25  # aim of one stretch of updates between two readings of the loss
-TOGETHER = 16  # updates of a stretch where the ranks must agree on it
+SEGMENT_S = 0.25  # target duration of a window of updates between two reads of the loss
+TOGETHER = 16  # updates of a window where the ranks must agree on its length
 
 
 class Alone:
-    """A trial with one rank: it decides by its own clock.
+    """Coordination of a trial with a single rank, which decides by its own clock.
 
     Attributes:
         rank, size: 0 of 1.
-        training: what the trial trains.
-        free: whether the order of updates is left to chance.
-        traced: the phase whose gradients `Training.trace` shows.
-        sockets: whether messages leave by sockets: else there are none, or threads share memory.
+        training: the model that the trial trains.
+        nondeterministic: whether the order of updates depends on timing.
+        traced_phase: the phase whose gradients `Training.trace` returns.
+        sockets: whether messages go through sockets; False where there are none, or where ranks are
+            threads that share memory.
     """
 
     rank, size, free, sockets = 0, 1, False, False
@@ -41,115 +42,121 @@ class Alone:
         self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
 
     def batch(self, step: int) -> Any:
-        """What `training` gets as the batch of an update."""
+        """Return the sample indices of update ``step`` in the form that `training` takes."""
         return self.feed.batch(step)
 
     def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
-        """Samples of ``batch`` that this process worked on, and the rank they were dealt to."""
+        """Return the samples of ``batch`` that this process trained on, each part with the rank to
+        which it is assigned."""
         if self.feed.ranks == 1:
             return [(0, batch)]
         ends = np.cumsum([len(part) for part in self.feed.parts(step)])
         return list(enumerate(np.split(batch, ends[:-1])))
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """Batches, and the numbers of updates, that compile what a trial of ``updates`` needs."""
+        """Return batches with numbers of updates that together compile everything a trial of
+        ``updates`` needs."""
         batches = []
         for step in self.feed.typical(together=True, updates=updates):
             batch = self.feed.batch(step)
-            # A chunk and the remainder have every shape that the accumulation of all has.
+            # A chunk and the remainder cover every shape that gradient accumulation needs.
             short = len(batch) if len(batch) <= chunk else chunk + (len(batch) % chunk or chunk)
             batches.append((batch[:short], 1))
         return batches
 
     def samples_seen(self, seen: Seen, updates: int) -> tuple[list[dict[str, Any]], str]:
-        """How many samples each rank trained on, with their fingerprint; that of all."""
+        """Return the number of samples and the digest of each rank, and the combined digest of
+        all."""
         chains = self.all_chains(seen)
         counts = self.feed.of_ranks(updates) if len(chains) > 1 else [self.feed.samples(updates)]
         own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
         return own, combined(chains)
 
     def all_chains(self, seen: Seen) -> dict[int, str]:
-        """Every rank's chain of samples."""
+        """Return the sample digest of every rank."""
         return dict(seen.chains)
 
     def most(self, value: float) -> float:
-        """The largest of the ranks' values."""
+        """Return the maximum of ``value`` over all ranks."""
         return value
 
     def apart(self) -> list[float]:
-        """How far each rank's weights are from rank 0's, as a share of their size, where all should
-        hold the same; empty elsewhere."""
+        """Return the relative distance of each rank's weights from rank 0's, where all replicas
+        should be identical; an empty list elsewhere."""
         return []
 
     def measured(self) -> list[tuple[int, str, float]]:
-        """Update, metric and value (a ratio) of what was measured beside the losses since the last
-        time."""
+        """Return what was measured beside the losses since the last call, as (update, metric,
+        value); values are ratios."""
         return []
 
     def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
-        """Losses of a stretch of updates."""
+        """Return the losses of a window of updates as host values."""
         return self.backend.read(lazy)
 
     def own_gradient(self, batch: Any) -> Arrays:
-        """This rank's gradient as it enters the aggregation; empty where it is not seen alone."""
+        """Return this rank's gradient before aggregation; empty where it cannot be observed."""
         return {}
 
     def own_loss(self, lazy: Any) -> Arrays:
-        """Losses of the parts of one update's batch that this rank alone worked on, by name."""
+        """Return, by name, the losses of the parts of one update's batch that only this rank worked
+        on."""
         return {}
 
     def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
-        """Updates of the next stretch, after one of ``done`` updates in ``seconds``."""
+        """Return the number of updates of the next window, after a window of ``done`` updates that
+        took ``seconds``."""
         return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        """Whether to save, ``seconds`` of training after the last time."""
+        """Whether to save a checkpoint, ``seconds`` of training after the last one."""
         return seconds > every
 
     def agree(self, step: int) -> bool:
-        """Whether all ranks can go on after ``step``."""
+        """Whether all ranks can resume after the same ``step``."""
         return True
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """The model as it is evaluated."""
+        """Provide the model as it is to be evaluated (for example with averaged parameters) inside
+        the block."""
         yield
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
-        """The score on some samples; None on a rank that only stands by."""
+        """Evaluate the model on some samples; None on a rank that does not take part."""
         return evaluate(self.training, x, y, index, classes)
 
     def finish(self) -> None:
-        """After the last update: the model as it is kept."""
+        """Put the model into its final state after the last update."""
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """The same samples in another order."""
+        """Return the batch with its samples in another order, for a perturbed run."""
         return shuffled(batch, seed, draw, step)
 
     def of_each(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
-        """Rank → its numbers."""
+        """All-gather a dict of numbers; the list is ordered by rank."""
         return [numbers]
 
     def begin_draws(self) -> None:
-        """Before the rounding envelope is drawn."""
+        """Prepare the ranks for the perturbed runs of the rounding envelope."""
 
     def begin_training(self) -> None:
-        """Before the first update that counts."""
+        """Reset measurements before the first update that counts."""
 
     def summary(self) -> dict[str, Any]:
-        """What the trial tells of its ranks."""
+        """Return the fields about the ranks that belong into the trial's summary."""
         return {}
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Weights that a rank holds.
+    """Weights that a rank holds and that must agree with those of other ranks.
 
     Attributes:
-        arrays: key → array; where two ranks have a key in common their arrays must be equal.
-        ranks: those whose arrays are compared; None: all.
+        arrays: key → array; two ranks that share a key must hold equal arrays.
+        ranks: ranks whose arrays are compared; None for all.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -157,11 +164,12 @@ class Copies:
 
 
 class Several(Alone):
-    """A trial with several ranks: all decide alike.
+    """Coordination of a trial with several ranks, which all take the same decisions.
 
     Attributes:
-        promise: which of their weights must be equal, where `agreeing` says.
-        counted: whether what `sent` counts are all bytes that make an update.
+        promise: which of the ranks' weights must be equal at the steps that `steps_to_compare`
+            returns.
+        counts_all_bytes: whether `sent_bytes` counts every byte that makes up an update.
     """
 
     promise: Promise = "replicas"
@@ -184,7 +192,7 @@ class Several(Alone):
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         if not looked:  # evaluations come at the same updates on all ranks
             return False
-        # Clocks differ between ranks: the first one's counts.
+        # Clocks differ between ranks: rank 0's decides.
         due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
         return bool(self.comm.numpy(due)[0])
 
@@ -195,32 +203,34 @@ class Several(Alone):
         return [dict(zip(numbers, row, strict=True)) for row in known]
 
     def sent(self) -> int | None:
-        """Count the bytes that this rank has sent so far; None where they are not seen."""
+        """Return the bytes that this rank has sent so far; None where they cannot be counted."""
         return self.comm.sent()
 
     def agreeing(self, first: int, last: int) -> list[int]:
-        """List the updates among ``first`` … ``last`` after which `copies` are to be compared."""
+        """Return the updates among ``first`` … ``last`` after which the `copies` must be
+        compared."""
         return sorted({first, last})
 
     def copies(self) -> Copies | None:
-        """Copy the weights that this rank holds after the last update; None where, just now, none
-        must be equal. All ranks call it."""
+        """Return the weights that this rank holds after the last update; None where no weights have
+        to be equal at this moment. All ranks call it."""
         return Copies(self.training.learned())
 
     def closed_sent(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
-        """Compute the bytes that all ranks together send in an update, a mean over the updates
-        ``first`` … ``last``; None where no closed form is known.
+        """Return the bytes that all ranks together send per update by the closed form, averaged
+        over the updates ``first`` … ``last``; None where no closed form is known.
 
         Args:
             shapes: parameter → shape.
+            first, last: numbers of the updates.
         """
         return None
 
     def averagings(self, first: int, last: int) -> float | None:
-        """Tell the share of the averagings in these updates that changed a rank's weights, where
-        nothing else shows that there were any; None elsewhere."""
+        """Return the share of averagings in these updates that changed a rank's weights, where
+        nothing else proves that averaging took place; None elsewhere."""
         return None
 
     def agree(self, step: int) -> bool:
@@ -229,7 +239,7 @@ class Several(Alone):
 
 
 class Sharing(Several):
-    """Ranks that share the batch, each with its part of it."""
+    """Ranks that share the batch, each with its own part of it."""
 
     def batch(self, step: int) -> Any:
         return self.feed.parts(step)
@@ -241,5 +251,6 @@ class Sharing(Several):
         return all_chains(self.comm, seen)
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """Inside each rank's part: which rank has which samples is not a matter of rounding."""
+        """Shuffle inside each rank's part only: the assignment of samples to ranks is not a
+        rounding effect."""
         return [shuffled(part, seed, draw, step) for part in batch]

@@ -1,10 +1,10 @@
-"""Single updates of a trial made again, every one from a given state: the side of a rank.
+"""Replay single updates of a trial, each from a given state: the side of one rank.
 
-What is kept of update t, as ``t/PHASE/TENSOR``: ``data`` (x, y as the model got them), ``forward``
-(every layer's output for all its samples), ``loss`` (of the batch, of this rank, of each
+Recorded for update t, under ``t/PHASE/TENSOR``: ``data`` (x, y as the model received them),
+``forward`` (every layer's output for all samples), ``loss`` (of the batch, of this rank, of each
 micro-batch), ``gradient`` (of this rank alone where ranks share the batch), ``aggregation`` (what
-the ranks made of it), ``update`` (the weights after it) and ``state`` (the optimizer's). And how
-far rounding moves each of them, measured as in `dualml.parity.envelope`.
+the ranks made of it), ``update`` (the weights after it) and ``state`` (the optimizer's). For each
+of them the effect of rounding is measured as in `dualml.parity.envelope`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ DRAWS = 3
 
 @dataclass
 class Replay:
-    """Updates of one trial on one backend, as one of its ranks.
+    """Replays updates of one trial on one backend, as one of its ranks.
 
     Args:
-        trial: made, not trained.
+        trial: the trial, set up but not trained.
         beat: called now and then, as a sign of life.
     """
 
@@ -38,8 +38,8 @@ class Replay:
     beat: Callable[[], None]
 
     def chain(self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int) -> States:
-        """Weights and state before each of the updates ``first`` … ``last``, from those before the
-        first."""
+        """Return the weights and the optimizer state before each of the updates ``first`` …
+        ``last``, starting from those before the first."""
         training, states = self.trial.training, States()
         training.load(*start, first - 1)
         for step in range(first, last + 1):
@@ -50,8 +50,12 @@ class Replay:
         return states
 
     def look(self, states: States, draws: int) -> tuple[Arrays, dict[str, float]]:
-        """Everything of each update, and the widths of its envelopes; ``plain …`` are those of the
-        draw that leaves the samples in their order."""
+        """Replay the updates from their recorded states.
+
+        Returns:
+            All tensors of each update, and the width of the rounding envelope of each tensor; keys
+            ``plain …`` hold the width of the draw that keeps the samples in their order.
+        """
         arrays: Arrays = {}
         widths: dict[str, float] = {}
         self.trial.ranks.begin_draws()
@@ -77,10 +81,13 @@ class Replay:
     def once(
         self, weights: Arrays, state: dict[str, Arrays], step: int, batch: Any, probe: Any = None
     ) -> Arrays:
-        """Everything of one update.
+        """Replay one update and return all of its tensors.
 
         Args:
-            probe: the batch whose activations are kept, where it is another order of ``batch``.
+            weights, state: before the update.
+            step: number of the update.
+            batch: sample indices.
+            probe: the batch whose activations are recorded, where ``batch`` is shuffled.
         """
         trial, training = self.trial, self.trial.training
         training.load(weights, state, step - 1)
@@ -112,11 +119,16 @@ def replay(
     folder: Path,
     beat: Callable[[], None],
 ) -> None:
-    """This rank's side of ``steps``, left in ``folder`` under the backend's name.
+    """Replay ``steps`` on this rank, and write the tensors to ``folder`` under the backend's name.
 
     Args:
-        leads: also make the states before these steps, from those the folder starts with; the
-            others start from what the leader left.
+        trial: the trial, set up but not trained.
+        backend: name under which the result is written.
+        steps: numbers of the updates.
+        leads: also compute the states before these steps, from those that the folder starts with;
+            the other ranks start from the states that the leader wrote.
+        folder: of the replay.
+        beat: called now and then, as a sign of life.
     """  # fmt: skip
     updates, rank = Replay(trial, beat), trial.ranks.rank
     if leads:

@@ -15,9 +15,12 @@ from dualml.worker.join import as_rank
 
 
 def for_referee(plan: Plan, name: str) -> Plan:
-    """The plan with an arm as the referee can follow it: what a framework does by itself is done by
-    all_reduce, and remote procedure calls by messages; the numbers are those of the same rule. So
-    are those of any exact strategy, unless it is wrong: then the referee must not be, too."""
+    """Return the plan with one arm changed to what the reference supports.
+
+    A framework's native data parallelism becomes all_reduce, and remote procedure calls become
+    messages; both follow the same update rule. Every exact strategy becomes all_reduce, too, so
+    that an error in a strategy does not affect the reference.
+    """
     arm = plan.experiment.arms[name]
     settings = arm.aggregation
     exact = settings.strategy in STRATEGIES and STRATEGIES[settings.strategy].exact
@@ -32,6 +35,7 @@ def for_referee(plan: Plan, name: str) -> Plan:
 
 
 def perform(emit: Emitter) -> dict[str, Any]:
+    """Run the replay that ``job.json`` describes, as one rank."""
     from dualml.experiment.samples import samples_of
     from dualml.store.plan import plan_folder, restore
     from dualml.store.replays import REPLAY_JOB

@@ -1,4 +1,5 @@
-"""One rank of a trial, made and not yet trained: its model, its part in the work, its samples."""
+"""Setup of one rank of a trial before training: its model, its samples, its role among the
+ranks."""
 
 from __future__ import annotations
 
@@ -33,10 +34,15 @@ class Setup:
     """A trial before its first update.
 
     Args:
-        comm: the group of ranks, None where there is only this one.
-        models: those of earlier trials of this process.
-        emit: told of every stretch of work: ``emit(phase=…, done=…, total=…, loss=…)``.
+        plan: the frozen plan.
+        arm, seed: of the trial.
+        backend: that runs it.
+        samples: the data this rank has read.
+        folder: of the trial.
+        emit: called with progress: ``emit(phase=…, done=…, total=…, loss=…)``.
         checkpoint_every: seconds of training between two checkpoints.
+        comm: the process group; None for a single rank.
+        models: cache with the models of earlier trials of this process.
     """
 
     def __init__(
@@ -61,11 +67,11 @@ class Setup:
         self.probe = self.feed.batch(1)[:PROBE]
         self.rule = self.arm.rule
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
-        #: How numbers of a lower precision are held, where there are any.
+        #: Dtype policy of the low-precision numbers; None in full precision.
         self.held: How | None = None
-        #: The model, where parts of it are kept outside of the device.
+        #: The offloaded model; None where everything stays on the device.
         self.elsewhere: OffloadedModel | None = None
-        #: The engine whose own loop makes the updates, where one does.
+        #: The method whose engine runs the updates in its own loop; None otherwise.
         self.engine: MethodTraining | None = None
         try:
             self.ranks = self.assemble(comm, models or ModelCache())
@@ -76,7 +82,7 @@ class Setup:
             raise
 
     def assemble(self, comm: Communicator | None, models: ModelCache) -> Alone:
-        """The model, and how the ranks work on it together."""
+        """Make the model, and the coordination of the ranks that train it."""
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is None and plan.engine == "devices":
@@ -122,12 +128,13 @@ class Setup:
         return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
 
     def driving(self, backend: Driving, comm: Communicator | None) -> MethodTraining:
-        """Make the arm's method on this rank."""
+        """Make the training of the arm's method on this rank."""
         arm = self.arm
         return backend.method(arm.method, self.recipe(), comm, arm.method_config)
 
     def offloaded(self, comm: Communicator | None) -> Alone:
-        """Made for this trial alone: its files are in the trial's folder."""
+        """Make the ranks of an offloaded model, which is not cached: its files are in the trial's
+        folder."""
         arm, backend, folder = self.arm, self.backend, self.folder
         assert arm.offload is not None
         kind = OffloadedAlone if comm is None else OffloadedModel
@@ -141,14 +148,15 @@ class Setup:
         return Group(backend, model, None, folder, comm, arm, self.seed, self.feed)
 
     def close(self) -> None:
-        """Give back what the trial has taken outside of the device."""
+        """Release what the trial holds outside of the device."""
         if self.elsewhere is not None:
             self.elsewhere.close()
         if self.engine is not None:
             self.engine.close()
 
     def model_key(self) -> str:
-        """What decides the model's code: arms that agree here may use one model in turn."""
+        """Return the key of everything that determines the model's code; arms with the same key may
+        use one model in turn."""
         arm, schedule = self.arm, self.arm.plan_schedule
         length = (
             0 if schedule.constant else self.schedule.updates
@@ -160,24 +168,27 @@ class Setup:
         keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
         streams = arm.batch_size if self.spec.stateful else 0
         model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0, streams)
-        # What is chosen for a batch and for so many updates belongs to the trial.
+        # A single rank's code may be specialised to its batch size and number of updates.
         alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
         own += arm.method + str(arm.method_config or "")
         key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
         return str((*key, arm.plan_precision, arm.recompute))
 
     def recipe(self) -> Recipe:
-        """Not kept: of a partition by features it holds a training set of its own."""
+        """Make the training config; it is not kept, because for a partition by features it holds a
+        copy of the training set."""
         s = self.samples
         return self.plan.recipe(self.arm, self.seed, s.train_x, s.train_y)
 
     def make(self) -> Training:
+        """Make the model's training on this backend."""
         training = self.backend.training(self.recipe())
         if self.arm.aggregation.strategy == REPLICAS:
             training.ability(Replicable).replicas()
         return training
 
     def restart(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Load these weights, and reset the optimizer state and the step counter."""
         names = self.spec.parameters()
         fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
         self.training.load(weights, fresh, 0)

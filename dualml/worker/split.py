@@ -1,4 +1,4 @@
-"""What a trial does differently when its ranks share a model."""
+"""Rank coordination where the ranks share a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dualml.worker.models import ModelCache
 from dualml.worker.ranks import Copies, Several
 from dualml.zero.executor import executor_of
 
-#: What every rank reports of its memory, in this order.
+#: Fields of every rank's memory report, in this order.
 MEMORY = (
     "live", "held_bytes", "parameter_bytes", "peak_memory_mb", "sample_bytes", "label_bytes",
 )  # fmt: skip
@@ -47,11 +47,17 @@ def split_training(
     models: ModelCache,
     key: str,
 ) -> SplitModel:
-    """This rank's part of a trial's model.
+    """Make this rank's part of a split model.
 
     Args:
-        key: what decides the model's code but for the split: trials that also cut it alike use
-            one stage in turn, whatever their schedules.
+        backend: of this rank.
+        plan: which rank holds which part.
+        arm: of the trial.
+        comm: the communicator.
+        recipe: training config of the model.
+        models: cache of this process.
+        key: key of everything that determines the model's code except the split. Trials that also
+            split the model alike use one stage in turn, whatever their schedules.
     """
     if plan.engine == "rpc":
         asked = f"rpc {key} {arm.split} {plan.cut}"
@@ -72,7 +78,8 @@ def split_training(
 
 
 class SplitRanks(Several):
-    """Ranks that share the model: each has its part, and the whole batch goes through all."""
+    """Ranks that share the model: each holds a part, and the whole batch passes through all of
+    them."""
 
     training: SplitModel
 
@@ -92,13 +99,14 @@ class SplitRanks(Several):
         self.executor.seed = seed
         self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
         self.memory: dict[str, Any] = {}
-        #: Bytes of samples and of labels that this rank has read.
+        #: Bytes of samples and of labels that this rank has read, as a pair.
         self.data = data
         self.lower = arm.plan_precision.lower
         self.promise = "parts" if has_copies(self.executor.plan) else "stages"
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """Batches of every size that comes; what they keep for backward passes is counted."""
+        """Return batches of every size that occurs, and start counting what they save for backward
+        passes."""
         self.training.count_kept(True)
         typical = self.feed.typical(together=True, updates=updates)
         return [(self.feed.batch(step), 1) for step in typical]
@@ -138,7 +146,8 @@ class SplitRanks(Several):
         return evaluate(self.training, x, y, index, classes, self.comm, root)
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """Of a stateful model inside each micro-batch: a rank has the states of its own streams."""
+        """Shuffle the batch; for a stateful model only inside each micro-batch, because a rank
+        holds the states of its own streams."""
         if self.executor.plan.spec.stateful:
             mesh, micro = self.executor.plan.mesh, self.executor.plan.micro_batches
             parts = [p for d in np.array_split(batch, mesh.data) for p in np.array_split(d, micro)]
@@ -172,7 +181,8 @@ class SplitRanks(Several):
         return {"world_size": self.size, "how": how, **self.memory}
 
     def transfers(self) -> dict[str, str]:
-        """Say how values move between devices, and who adds up gradients of several processes."""
+        """Return how values move between devices, and which component sums gradients across
+        processes."""
         assert isinstance(self.executor, PlacedExecutor)
         stage = self.executor.placed
         how = {"transfers": f"native: {stage.transfers_by}"}
@@ -184,7 +194,7 @@ class SplitRanks(Several):
 
 
 def has_copies(plan: SplitPlan) -> bool:
-    """Tell whether several ranks hold the same part of some parameter."""
+    """Whether several ranks hold the same part of some parameter."""
     held = Counter(
         (name, str(piece))
         for rank in range(plan.world_size)

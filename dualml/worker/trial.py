@@ -1,4 +1,4 @@
-"""One trial inside its worker process: train, look at the chosen steps, and draw the envelope."""
+"""One trial inside its worker process: train, trace the chosen steps, and draw the envelope."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
 class Trial(Setup):
-    """One (arm, backend, seed), as one of its ranks sees it; arguments as of `Setup`.
+    """One (arm, backend, seed) as one of its ranks runs it; takes the arguments of `TrialSetup`.
 
-    Every rank does the same in the same order; rank 0 alone writes what is judged.
+    Every rank does the same in the same order; only rank 0 writes what is judged.
     """
 
     def __init__(self, *setup: Any, **more: Any) -> None:
@@ -59,23 +59,25 @@ class Trial(Setup):
         self.best = Keeper(self.folder)
         self.apart: dict[str, list[float]] = {}
         self.seen = Seen()
-        #: Whether the number of ranks has changed: then no rank knows all samples of its number.
+        #: Whether the number of ranks has changed; then the sample digests are incomplete.
         self.resized = False
         self.pace = Pace()
-        #: What shows that several ranks train one model; made when they begin.
+        #: Checks that several ranks train one model; made when training begins.
         self.agreement: Agreement | None = None
         self.memory: list[dict[str, int | None]] = []
-        #: Seconds by what they were spent on.
+        #: Seconds by activity.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
 
     @contextlib.contextmanager
     def spending(self, what: str) -> Iterator[None]:
+        """Add the seconds of the block to ``spent[what]``."""
         begin = time.perf_counter()
         yield
         self.spent[what] += time.perf_counter() - begin
 
     def run(self) -> dict[str, Any]:
-        """Train (from the last checkpoint, if there is one), draw, and return the summary."""
+        """Train (from the last checkpoint, if there is one), draw the envelope, and return the
+        summary."""
         check_loaded(self.arm_name, self.initial, self.training.weights())
         with self.spending("compile"):
             self.warm_up()
@@ -97,9 +99,9 @@ class Trial(Setup):
             with self.spending("write"):
                 WEIGHTS.write(self.folder, weights)
                 TRACE.write(self.folder, self.trace)
-        # float64's own rounding is far below what is judged; chance is no matter of rounding.
+        # float64's rounding is far below the tolerances; nondeterminism is not a rounding effect.
         rounds = self.backend.dtype != "float64" or self.arm.plan_precision.lower
-        # A method is held against the same arm without one, which has draws.
+        # A method is compared with the same arm without one, which has perturbed runs.
         if rounds and not self.ranks.free and not self.arm.method:
             with self.spending("draws"):
                 draw_envelope(self, self.losses, self.trace)
@@ -140,20 +142,22 @@ class Trial(Setup):
         }
 
     def moved(self) -> list[dict[str, int | None]]:
-        """Rank → what it keeps outside of the device, and has moved (`OffloadTraffic`); empty where
-        all stays there."""
+        """Return, by rank, the bytes kept outside of the device and the bytes moved
+        (`OffloadTraffic`); empty where nothing is offloaded."""
         if self.elsewhere is None:
             return []
         host, disk = self.elsewhere.elsewhere()
         return self.ranks.of_each({"host": host, "disk": disk, **asdict(self.elsewhere.traffic())})
 
     def scaling(self) -> dict[str, float]:
-        """Where the scale of the loss stands, and how many updates it has cost; empty without."""
+        """Return the current loss scale and the number of skipped updates; empty without loss
+        scaling."""
         own = self.training.state().get(SLOT, {})
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
-        """Compile every batch shape before the clock runs, and count what an update holds."""
+        """Compile every batch shape before the clock starts, and measure the memory of an
+        update."""
         updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
         numbers: dict[str, int | None] = {}
         for number, (batch, step) in enumerate(updates, start=1):
@@ -166,7 +170,7 @@ class Trial(Setup):
         self.memory = self.ranks.of_each(numbers) if numbers else []
 
     def train(self) -> float:
-        """The updates; the seconds they took."""
+        """Make all updates, and return the seconds they took."""
         updates = self.schedule.updates
         progress = self.resume()
         records = Records(self.folder, self.ranks.rank, progress.records)
@@ -227,7 +231,7 @@ class Trial(Setup):
         return seconds
 
     def agreement_from(self, progress: Progress) -> Agreement | None:
-        """Make the checks of the updates to come; of one rank there are none."""
+        """Make the consistency checks for the updates to come; None for a single rank."""
         if not isinstance(self.ranks, Several) or self.ranks.size == 1:
             return None
         return Agreement(
@@ -236,7 +240,7 @@ class Trial(Setup):
         )  # fmt: skip
 
     def save(self, step: int, seconds: float, records: Records) -> None:
-        """Put everything needed to go on after ``step`` on disk."""
+        """Write a checkpoint from which training can resume after ``step``."""
         seen = {str(rank): link for rank, link in self.seen.chains.items()}
         counts = {str(rank): n for rank, n in self.seen.counts.items()}
         with self.spending("write"):
@@ -254,7 +258,7 @@ class Trial(Setup):
             deliver(self.folder)
 
     def resume(self) -> Progress:
-        """Go to the last checkpoint; to the start where there is none that can be read."""
+        """Load the last checkpoint, or start over where there is none that can be read."""
         checkpoint = None
         try:
             checkpoint = load_checkpoint(self.folder, self.ranks.rank)
@@ -277,7 +281,8 @@ class Trial(Setup):
         return Progress()
 
     def recall(self, progress: Progress) -> None:
-        """Losses and looks made before the checkpoint, from the records it covers."""
+        """Restore losses and evaluations made before the checkpoint, from the records that it
+        covers."""
         rank, step = self.ranks.rank, progress.step
         self.best.recall(progress.best)
         records = read_records(self.folder, rank, progress.records)
@@ -291,7 +296,8 @@ class Trial(Setup):
         self.seen = Seen({int(rank): link for rank, link in progress.seen.items()}, counts)
 
     def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
-        """Updates ``first`` … ``last`` without a synchronisation in between."""
+        """Make the updates ``first`` … ``last`` without a synchronisation in between; return the
+        seconds they took and their losses."""
         sent, elapsed = self.sent(), self.backend.stopwatch()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
         losses = self.ranks.read(self.training.stretch(batches, first))
@@ -303,14 +309,16 @@ class Trial(Setup):
         return spent, losses
 
     def sent(self) -> int | None:
-        """Bytes that this process has sent, once all ranks have what was sent before; None of one
-        rank, which sends nothing."""
+        """Return the bytes that this process has sent, after all ranks have received what was sent
+        before; None for a single rank, which sends nothing."""
         if not isinstance(self.ranks, Several):
             return None
         self.ranks.most(0.0)
         return self.ranks.sent()
 
     def write_losses(self, records: Records, first: int, last: int) -> None:
+        """Record the losses of the updates ``first`` … ``last``, and what was measured beside
+        them."""
         n, more = len(self.samples.train_y), self.ranks.measured()
         with self.spending("write"):
             for step in range(first, last + 1):
@@ -320,8 +328,8 @@ class Trial(Setup):
                     records.write(metric, step, value, "1")
 
     def look(self, records: Records, step: int, seconds: float) -> None:
-        """Evaluate: training loss and accuracy on the monitor, then everything on the test set, and
-        on the validation set where there is one."""
+        """Evaluate the model and record it: loss and accuracy on the monitored training samples, on
+        the test set, and on the validation set where there is one."""
         s = self.samples
         with self.spending("evaluate"), self.ranks.evaluating():
             everything = np.arange(len(s.test_y))
@@ -355,14 +363,15 @@ class Trial(Setup):
         records.flush()
 
     def classification(self) -> dict[str, Any]:
-        """Measures of every class with the kept weights, or with those at the end."""
+        """Return the classification report, of the best weights where they are kept, else of the
+        final ones."""
         confusion = self.best.facts.get("confusion") or self.confusion
         names = self.plan.data["classes"]
         return classification_report(confusion, names)
 
     def validate(self, step: int, test: Score | None) -> Score | None:
-        """The score on the validation set, where there is one; rank 0 keeps the weights of the
-        smallest loss, as they are evaluated."""
+        """Evaluate on the validation set where there is one; rank 0 keeps the weights with the
+        smallest loss in the form in which they are evaluated."""
         if (samples := self.samples.validation) is None:
             return None
         index = np.arange(len(samples[1]))

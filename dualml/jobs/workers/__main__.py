@@ -1,5 +1,5 @@
 """One worker of a job in a cluster or a container: ``python -m dualml.jobs.workers OPTIONS --
-COMMAND``. Whoever starts it says which one it is."""
+COMMAND``. The program that starts it tells it its rank."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dualml.launch.names import await_name, number
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="dualml.jobs.workers")
     parser.add_argument("--slurm", action="store_true", help="Slurm says which worker this is")
     parser.add_argument("--rank", default="0")
@@ -32,10 +33,10 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def seat_of(asked: argparse.Namespace) -> Seat:
-    """Return which worker this is.
+    """Return the rank and address of this worker.
 
     Raises:
-        UserError: whoever started it does not say, or the first node's name stays unknown.
+        UserError: the rank is unknown, or the first node's name cannot be resolved.
     """
     rank, local_rank = number(asked.rank), 0
     size, address = asked.size, asked.address
@@ -53,13 +54,18 @@ def seat_of(asked: argparse.Namespace) -> Seat:
 
 
 def variable(name: str) -> str:
-    """Raises `UserError` where it is not set."""
+    """Return an environment variable.
+
+    Raises:
+        UserError: it is not set.
+    """
     if name not in os.environ:
         raise UserError(f"{name} is not set: --slurm is for tasks that srun starts")
     return os.environ[name]
 
 
 def main(words: Sequence[str]) -> int:
+    """Run the worker and return its exit code."""
     asked = options(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_workers(asked.command, [seat_of(asked)], asked.out, asked.limit)

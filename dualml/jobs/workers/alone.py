@@ -1,6 +1,7 @@
-"""Workers that do not work together, as those of a script that never reads ``RANK``.
+"""Diagnosis of workers that did not work together, such as those of a script that never reads
+``RANK``.
 
-What can be seen from outside is said, and no more: whether anybody connected to the port where a
+Only what can be observed from outside is reported: whether anything connected to the port where a
 process group is formed, and whether all workers have printed the same.
 """
 
@@ -14,13 +15,13 @@ from dualml.files import open_to_read
 from dualml.jobs.workers.record import Ending, log_path, read_endings
 from dualml.words import Words
 
-#: Tables of the kernel's connections, and the state in them that is none yet.
+#: The kernel's tables of connections, and the state of a listening socket in them.
 TABLES, LISTENS = ("/proc/net/tcp", "/proc/net/tcp6"), "0A"
 CHUNK = 2**20
 
 
 def is_port_used(ports: Sequence[int]) -> bool | None:
-    """Look for a connection to or from one of these ports, one that has just ended included.
+    """Look for a connection to or from one of these ports, including one that has just ended.
 
     Returns:
         None where the system does not tell.
@@ -43,7 +44,7 @@ def is_port_used(ports: Sequence[int]) -> bool | None:
 
 
 def digest_of_log(out: Path, rank: int) -> str | None:
-    """Return the SHA-256 of what a worker has printed; None for nothing."""
+    """Return the SHA-256 of a worker's output, or None if there is none."""
     digest = hashlib.sha256()
     try:
         with open_to_read(log_path(out, rank), links=False) as file:
@@ -57,13 +58,14 @@ def digest_of_log(out: Path, rank: int) -> str | None:
 
 
 def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
-    """Say in a sentence what is to be known of the end of a command: which worker failed, or that
-    workers which all ended well seem not to have worked together.
+    """Describe the end of a command in a sentence: which worker failed, or that workers which all
+    ended well seem not to have worked together.
 
     Args:
         out: folder with their logs and records.
-        size: how many there were.
-        port: where they could have met.
+        size: number of workers.
+        port: where they could have formed a group.
+        lang: language of the sentence.
 
     Returns:
         None where there is nothing to say.
@@ -80,7 +82,7 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
 def sentence(
     endings: Sequence[Ending], digests: Sequence[str | None], port: int, lang: str
 ) -> str | None:
-    """Choose what may be said, of what was seen."""
+    """Return the sentence that the observations support, or None."""
     words, size = Words(lang), len(endings)
     met = next((ending.met for ending in endings if ending.met is not None), None)
     same = digests[0] is not None and len(set(digests)) == 1

@@ -1,5 +1,5 @@
-"""The owner of a job's workers on one node: starts them, keeps what they print, and ends all of
-them when one fails, when time is up, or when it is told to end itself."""
+"""The owner of a job's workers on one node: starts them, keeps their output, and ends all of them
+when one fails, when time is up, or when it is told to end itself."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ from dualml.machine import thread_variables, usable_cores
 from dualml.words import Words
 
 POLL_S = 0.1
-#: From a polite signal to the hard one.
+#: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 3.0
-#: Exit code of `timeout` when time was up, and of a shell for a command that it cannot start.
+#: Exit codes of `timeout` when time is up, and of a shell for a command that it cannot start.
 TIMED_OUT, NOT_STARTED = 124, 127
 
 
 @dataclass
 class Worker:
-    """A process and what is known of it.
+    """State of a worker's process.
 
     Attributes:
-        began: on the clock of `time.monotonic`.
-        code: how it ended; None while it runs.
+        seat: its rank and address.
+        process: its process.
+        began: start time on the clock of `time.monotonic`.
+        code: exit code; None while it runs.
+        seconds: from its start to its end.
+        reason: why it was ended by others; None otherwise.
     """
 
     seat: Seat
@@ -50,14 +54,14 @@ class Worker:
     reason: str | None = None
 
     def look(self) -> None:
-        """Notice its end, and end what it has left behind in its process group. After that the
-        system may give the group's number to others."""
+        """Notice the end of the process, and kill what it has left in its process group. Afterwards
+        the system may reuse the group's number."""
         if self.code is None and (code := self.process.poll()) is not None:
             self.code, self.seconds = code, time.monotonic() - self.began
             self.signal(signal.SIGKILL)
 
     def signal(self, sign: int) -> bool:
-        """Send a signal to its process group; whether there was one."""
+        """Send a signal to its process group; return whether there was one."""
         try:
             os.killpg(self.process.pid, sign)
         except (ProcessLookupError, PermissionError):
@@ -68,12 +72,13 @@ class Worker:
 def run_workers(
     command: Sequence[str], seats: Sequence[Seat], out: Path | None, limit: float = 0.0
 ) -> int:
-    """Run a command once for each seat of this node, until all have ended.
+    """Run a command once for each rank of this node, until all have ended.
 
     Args:
-        out: folder for what each of them prints, and how it ended; None: they print where this
-            process does.
-        limit: seconds that they may take; 0: any.
+        command: of each worker.
+        seats: rank and address of each worker on this node.
+        out: folder for their logs and records; None if they print where this process does.
+        limit: seconds that they may take; 0 for no limit.
 
     Returns:
         0, or the exit code of the worker that failed first, 128 and more for a signal; 124 where
@@ -104,7 +109,7 @@ def run_workers(
 
 
 def start(command: Sequence[str], seat: Seat, out: Path | None) -> Worker:
-    """Start a worker in a session of its own, which the system ends where this process dies.
+    """Start a worker in a session of its own, which the system ends if this process dies.
 
     Raises:
         OSError: the command cannot be started.
@@ -127,7 +132,7 @@ def start(command: Sequence[str], seat: Seat, out: Path | None) -> Worker:
 
 
 def share_of(seat: Seat) -> int:
-    """Cores for each worker of a node, one at least."""
+    """Return the number of cores for each worker of a node, at least one."""
     return max(1, usable_cores() // seat.local_size)
 
 
@@ -135,7 +140,8 @@ def watch(workers: Sequence[Worker], tails: Sequence[Tail], limit: float) -> boo
     """Wait for all workers; end the others where one fails, and all of them when time is up.
 
     Returns:
-        Whether somebody connected to the port where they meet; None where that is not seen here.
+        Whether something connected to the port where they form a group; None where that cannot be
+        observed here.
     """
     seat = workers[0].seat
     ports = [port for port in (seat.port, seat.scheduler) if port]
@@ -160,7 +166,7 @@ def watch(workers: Sequence[Worker], tails: Sequence[Tail], limit: float) -> boo
 
 
 def give_up(workers: Sequence[Worker], reason: str) -> None:
-    """End those that still run, and remember why."""
+    """End the workers that still run, and record why."""
     for worker in workers:
         worker.look()
         if worker.code is None:
@@ -169,7 +175,7 @@ def give_up(workers: Sequence[Worker], reason: str) -> None:
 
 
 def end_groups(workers: Sequence[Worker]) -> None:
-    """End the process groups of the workers that still run, politely, then for good."""
+    """End the process groups of the workers that still run: politely, then with SIGKILL."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for worker in workers:
             if worker.code is None:
@@ -182,8 +188,8 @@ def end_groups(workers: Sequence[Worker]) -> None:
 
 
 def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None) -> None:
-    """Leave in a job's folder, if it has one, how its workers on this node ended, and print a line
-    for each that failed."""
+    """Write to the job's folder, if it has one, how the workers on this node ended, and print a
+    line for each that failed."""
     host = socket.gethostname()
     for worker in workers:
         rank, code = worker.seat.rank, -1 if worker.code is None else worker.code
@@ -202,7 +208,7 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
 
 
 def code_of(workers: Sequence[Worker]) -> int:
-    """Choose the exit code of a job, by the worker that failed by itself."""
+    """Return the exit code of the job: that of the worker that failed by itself."""
     by_itself = next((w.code for w in workers if w.code and not w.reason), None)
     if by_itself is not None:
         return by_itself if by_itself > 0 else 128 - by_itself

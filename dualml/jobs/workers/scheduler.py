@@ -1,4 +1,5 @@
-"""MindSpore's scheduler beside worker 0, by which processes of its ``init()`` find one another."""
+"""MindSpore's scheduler next to worker 0, through which processes find one another in
+``init()``."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from collections.abc import Iterator, Sequence
 from dualml.jobs.workers.seat import Seat
 from dualml.launch.child import on_death_of_parent
 
-#: The scheduler's own program: a process of the cluster whose role is another one.
+#: The scheduler's program: it joins the cluster like a worker, but its variables set another role.
 PROGRAM = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
 PYTHON = re.compile(r"python[\d.]*")
 
 
 @contextlib.contextmanager
 def scheduler(command: Sequence[str], seat: Seat) -> Iterator[None]:
-    """Run the scheduler while the block is open, where this node is to have it.
+    """Run MindSpore's scheduler while the block is open, if this node is to have it.
 
     Args:
-        command: of the workers; its Python, where it begins with one, has MindSpore.
+        command: of the workers; if it begins with a Python interpreter, that one has MindSpore.
         seat: of the node's first worker.
     """
     if not seat.scheduler or seat.rank != 0:

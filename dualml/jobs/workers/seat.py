@@ -1,4 +1,4 @@
-"""Which worker a process is, and what it finds in its environment."""
+"""Rank and address of a worker, and the environment variables that tell it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """One worker among all of a job.
+    """One worker among all workers of a job.
 
     Args:
-        rank: from 0, over all nodes; ``local_rank`` on its node.
-        size: workers on all nodes; ``local_size`` on this one.
+        rank: from 0, over all nodes.
+        local_rank: from 0, on its node.
+        size: number of workers on all nodes.
+        local_size: number of workers on this node.
         address, port: of worker 0's node, where a process group is formed.
-        scheduler: port of MindSpore's scheduler there; 0: there is none.
+        scheduler: port of MindSpore's scheduler there; 0 if there is none.
     """
 
     rank: int
@@ -25,8 +27,8 @@ class Seat:
     scheduler: int = 0
 
     def variables(self) -> dict[str, str]:
-        """The variables of ``env://``, as torchrun sets them, and those of MindSpore's dynamic
-        cluster where it has a scheduler."""
+        """Return the variables of ``env://`` as torchrun sets them, and those of MindSpore's
+        dynamic cluster where it has a scheduler."""
         found = {
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
@@ -40,11 +42,11 @@ class Seat:
         return found
 
     def cluster(self, role: str, name: str) -> dict[str, str]:
-        """Variables of a process of MindSpore's cluster.
+        """Return the variables of a process of MindSpore's cluster.
 
         Args:
             role: ``MS_WORKER`` or ``MS_SCHED``.
-            name: of the process, another one for each.
+            name: of the process, unique in the cluster.
         """
         return {
             "MS_ROLE": role,

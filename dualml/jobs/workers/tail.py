@@ -1,4 +1,4 @@
-"""What workers print, copied line by line into the log of their job."""
+"""The workers' output, copied line by line into the log of their job."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 
 from dualml.files import open_to_read
 
-#: Bytes that are copied at a time, and of one worker altogether: its own file has all.
+#: Bytes copied at a time, and in total per worker; the worker's own file has all.
 PIECE, MOST = 2**16, 2**24
 
 
 class Tail:
-    """Reads a worker's log on, and prints its whole lines with the worker's number before them.
+    """Follows a worker's log, and prints its complete lines prefixed with the worker's rank.
 
     Args:
         path: of its log.
-        size: workers of the job; one alone needs no number.
+        rank: of the worker.
+        size: number of workers of the job; a single one gets no prefix.
     """
 
     def __init__(self, path: Path, rank: int, size: int) -> None:
@@ -24,10 +25,10 @@ class Tail:
         self.at, self.rest = 0, b""
 
     def copy(self, last: bool = False) -> None:
-        """Print what has come.
+        """Print the lines that are new.
 
         Args:
-            last: nothing comes any more: also a line without an end.
+            last: nothing more will come, so print an incomplete line, too.
         """
         while self.at < MOST and (piece := self.read()):
             self.at += len(piece)
