@@ -1,15 +1,14 @@
 """Which backends the suite judges, and what it needs of each of them.
 
 ``DUALML_CONFORMANCE`` (a comma list of backend names) chooses them; otherwise all that are
-registered, or in an environment with ``DUALML_REQUIRE`` those of the frameworks named there. A
-backend whose framework is missing is skipped, unless ``DUALML_REQUIRE`` says that it must be there.
+registered and whose framework is installed. There is always one: the reference needs no framework.
 
 ``DUALML_CONFORMANCE_DEVICE`` is the device they compute on (``cuda``; ``cpu`` without it).
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,16 +38,34 @@ def listed(variable: str) -> list[str]:
 
 
 def judged() -> list[str]:
-    """Names of the backends under test."""
-    known, frameworks = backends(), listed("DUALML_REQUIRE")
-    if chosen := listed("DUALML_CONFORMANCE"):
+    """Return the names of the backends under test.
+
+    Raises:
+        pytest.UsageError: ``DUALML_CONFORMANCE`` names none that is registered.
+    """
+    known, chosen = backends(), listed("DUALML_CONFORMANCE")
+    if unknown := sorted(set(chosen) - set(known)):
+        raise pytest.UsageError(f"DUALML_CONFORMANCE: no backend {unknown}; there are {[*known]}")
+    if chosen:
         return [name for name in known if name in chosen]
-    return [name for name in known if not frameworks or known[name].framework in frameworks]
+    return [name for name in known if known[name].installed()]
 
 
-def rivals() -> list[str]:
-    """Those that are compared with the referee, which is not compared with itself."""
-    return [name for name in judged() if name != REFEREE.name]
+def rank_backends() -> list[str]:
+    """Return those under test that can have several ranks."""
+    return [name for name in judged() if backends()[name].ranks != "none"]
+
+
+def rivals() -> list[Any]:
+    """Return those that are compared with the reference, as parameters of a test."""
+    return or_skipped([name for name in judged() if name != REFEREE.name], REFEREE.name)
+
+
+def or_skipped(cases: list[Any], *values: str) -> list[Any]:
+    """Return the cases of a comparison with the reference: without any, because the reference alone
+    is under test, one of ``values`` that is skipped with that reason."""
+    alone = pytest.mark.skip(reason="the reference is not compared with itself")
+    return cases or [pytest.param(*values, marks=alone)]
 
 
 def require(framework: str) -> Any:

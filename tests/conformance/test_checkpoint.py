@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conformance import checkpoint
-from conformance.backends import REFEREE, create, judged, on_ranks, tolerance
+from conformance.backends import REFEREE, create, on_ranks, rank_backends, tolerance
 
-from dualml.backend import backends
 from dualml.checkpoint import opened
 
 #: Those that are judged, and the referee, each with each.
-NAMES = sorted({REFEREE.name, *(n for n in judged() if backends()[n].ranks != "none")})
+NAMES = sorted({REFEREE.name, *rank_backends()})
 
 
 @pytest.fixture(scope="module")

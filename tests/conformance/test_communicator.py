@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import collectives
-from conformance.backends import HERE, REFEREE, judged, on_ranks
+from conformance.backends import HERE, REFEREE, on_ranks, rank_backends
 from conformance.collectives import CHECKS
 from conformance.contributions import Wrong, reduced, values
 
 from dualml.backend import backends
 
 SIZES = (2, 3, 4)
-BACKENDS = [name for name in judged() if backends()[name].ranks != "none"]
+BACKENDS = rank_backends()
 
 
 def gaps() -> dict[tuple[str, str], str]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import parallel
-from conformance.backends import ability, create, judged, on_ranks, tolerance
+from conformance.backends import ability, create, on_ranks, rank_backends, tolerance
 from conformance.parallel import SPEC
 
-from dualml.backend import Arrays, Backend, Metered, Recipe, Weighable, backends
+from dualml.backend import Arrays, Backend, Metered, Recipe, Weighable
 from dualml.model import initial_weights, model
 from dualml.model.spec import ModelSpec
 from dualml.optim import SGD, Adam, Rule
@@ -125,7 +125,7 @@ def test_a_peak_is_told_by_an_allocator_or_nothing_runs(backend: Backend) -> Non
 # --- several ranks --------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[n for n in judged() if backends()[n].ranks != "none"])
+@pytest.fixture(params=rank_backends())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import native
-from conformance.backends import ability, create, judged, on_ranks, tolerance
+from conformance.backends import ability, create, on_ranks, rank_backends, tolerance
 
 from dualml.backend import (
     Ability,
@@ -22,7 +22,6 @@ from dualml.backend import (
     RemoteCalls,
     Replicable,
     Staging,
-    backends,
 )
 from dualml.errors import Unsupported
 
@@ -30,11 +29,7 @@ ABILITIES: dict[str, type[Ability]] = {"native": NativeParallel, "overlapping": 
 #: Ability → numbers of ranks.
 SIZES = {"native": (2,), "overlapping": (2, 3)}
 CASES = [
-    (name, kind, n)
-    for name in judged()
-    if backends()[name].ranks != "none"
-    for kind, sizes in SIZES.items()
-    for n in sizes
+    (name, kind, n) for name in rank_backends() for kind, sizes in SIZES.items() for n in sizes
 ]
 
 

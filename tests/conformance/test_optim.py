@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance.backends import adapter_of, device_of, judged, require
+from conformance.backends import REFEREE, adapter_of, device_of, judged, or_skipped, require
 from conformance.rules import (
     CANCELS,
     EXACT,
@@ -78,7 +78,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "mode", "situation", "rule"), CASES)
+@pytest.mark.parametrize(
+    ("name", "mode", "situation", "rule"), or_skipped(CASES, REFEREE.name, "", "", "")
+)
 def test_a_rule_follows_its_recurrence(name: str, mode: str, situation: str, rule: str) -> None:
     s, steps = SITUATIONS[situation], steps_of(name, mode, situation)
     expected = recurrence(VARIANTS[rule], s.start, s.gradient, steps)
@@ -87,7 +89,10 @@ def test_a_rule_follows_its_recurrence(name: str, mode: str, situation: str, rul
 
 
 @pytest.mark.parametrize("rule", SCHEDULED)
-@pytest.mark.parametrize(("name", "mode"), [case for case in MODES if not mode_of(*case).costly])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    or_skipped([case for case in MODES if not mode_of(*case).costly], REFEREE.name, ""),
+)
 def test_a_rule_follows_rates_that_change(name: str, mode: str, rule: str) -> None:
     steps = steps_of(name, mode, "noise")
     rates = rates_of(VARIANTS[rule], steps)

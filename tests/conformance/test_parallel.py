@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import parallel
-from conformance.backends import create, judged, on_ranks, tolerance
+from conformance.backends import create, on_ranks, rank_backends, tolerance
 
 from dualml.aggregation import STRATEGIES
 from dualml.aggregation.asynchronous import staleness
-from dualml.backend import backends
 from dualml.errors import CommunicationError
 
 EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
@@ -51,7 +50,7 @@ CASES = {
 SAME = ("exact", "one by one", "parameters")  # beginnings of the cases that are one worker's
 
 
-@pytest.fixture(scope="module", params=[n for n in judged() if backends()[n].ranks != "none"])
+@pytest.fixture(scope="module", params=rank_backends())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import REFEREE, ability, adapter_of, create, judged, on_ranks, tolerance
+from conformance.backends import (
+    REFEREE,
+    ability,
+    adapter_of,
+    create,
+    on_ranks,
+    rank_backends,
+    tolerance,
+)
 from conformance.recompute import BATCH, recipe
 
-from dualml.backend import Backend, Divisible, Recomputing, Weighable, backends
+from dualml.backend import Backend, Divisible, Recomputing, Weighable
 from dualml.distance import distance
 from dualml.precision import Precision
 
@@ -133,7 +141,7 @@ def test_pieces_have_the_same_gradient(backend: Backend) -> None:
 # --- ranks ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[n for n in judged() if backends()[n].ranks != "none"])
+@pytest.fixture(params=rank_backends())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import create, judged, tolerance
+from conformance.backends import create, rank_backends, tolerance
 from conformance.found import Found, found_by_groups
 
-from dualml.backend import backends
 from dualml.experiment.split import Split
 from dualml.reference.communicator import run_threads
 from dualml.split.executor import Executor
@@ -207,12 +206,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return found_by_groups(tmp_path_factory, cases_of, "conformance.split:train", timeout=60)
 
 
-EVERY = [
-    (name, title)
-    for name in judged()
-    if backends()[name].ranks != "none"
-    for title in cases_of(name)
-]
+EVERY = [(name, title) for name in rank_backends() for title in cases_of(name)]
 
 
 def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import REFEREE, ability, judged, on_ranks
+from conformance.backends import REFEREE, ability, on_ranks, rank_backends
 from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
-from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging, backends
+from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging
 from dualml.distance import distance
 from dualml.errors import TrialError, Unsupported
 from dualml.model.layers import Linear, Tanh
@@ -114,7 +114,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return of
 
 
-SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
+SPLITTING = rank_backends()
 EVERY = [(name, title) for name in SPLITTING for title in cases_of(name)]
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split, zero
-from conformance.backends import adapter_of, create, judged, on_ranks, tolerance
+from conformance.backends import adapter_of, create, on_ranks, rank_backends, tolerance
 from conformance.found import Found, found_by_groups
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
 
-from dualml.backend import backends
 from dualml.optim import RULES
 from dualml.reference.communicator import run_threads
 from dualml.reference.shard import NumpyShard
@@ -116,7 +115,7 @@ FEW = {
     "stage 3 rates": [4, 4], "stage 1 held fp16": [6], "stage 2 held llama": [4],
     "stage 2 overflow": [8] * 9,
 }  # fmt: skip
-SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
+SPLITTING = rank_backends()
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
