@@ -80,7 +80,7 @@ FEW = {
     "alone host": [4, 1], "alone disk": [4, 4], "alone all disk": [4, 4], "alone chunks": [6],
     "alone weights disk": [4], "alone rmsprop-all": [4, 4], "alone rates": [4, 4],
     "host, stage 1 of 2": [8, 4], "disk, stage 2 of 2": [8], "all disk, stage 3 of 2": [8],
-    "overflow of 1": [8] * 9,
+    "overflow of 1": [8] * 9, "fp16 of 1": [8],
 }  # fmt: skip
 
 
