@@ -17,7 +17,7 @@ from dualml import machine
 LEAST_S = 0.25
 #: A machine counts as idle while other processes use less than this fraction of one core.
 QUIET = 0.5
-#: Variables that place threads; if the user sets one of them, it wins.
+#: Environment variables that pin threads to cores; a value set by the user takes precedence.
 PLACED = ("GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
 
 

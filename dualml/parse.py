@@ -30,7 +30,7 @@ LONGEST_KEY = 200
 LONGEST_PLACE = 200  # characters of a name in a message
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-#: A dotted key with more parts than `DEEPEST`; `tomllib` needs minutes for
+#: A dotted key with more parts than `MAX_DEPTH`; `tomllib` needs minutes for
 #: one of a hundred thousand.
 DOTTED = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{DEEPEST},}}")
 DIGITS = f"a whole number beyond 64 bits; the largest is {LARGEST - 1}"

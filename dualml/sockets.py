@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 FOLDER = Path("/proc/self/fd")
-#: In ``struct tcp_info`` of the kernel (since 4.19): ``tcpi_notsent_bytes``, unsigned 32 bits, and
-#: ``tcpi_bytes_received``, ``tcpi_bytes_sent``, ``tcpi_bytes_retrans``, unsigned 64 bits each.
+#: Offsets in ``struct tcp_info`` of the kernel (since 4.19) of ``tcpi_bytes_received``,
+#: ``tcpi_notsent_bytes``, ``tcpi_bytes_sent`` and ``tcpi_bytes_retrans``, and the bytes of such a
+#: counter; ``tcpi_notsent_bytes`` has half as many. All are unsigned.
 RECEIVED, QUEUED, SENT, AGAIN, WORD = 128, 144, 200, 208, 8
+#: Bytes of ``struct tcp_info`` to read.
 SIZE = 256
 #: Seconds between two readings of the counters, and the maximum number of readings.
 PAUSE_S, LOOKS = 0.001, 20

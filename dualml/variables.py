@@ -22,7 +22,7 @@ OTHERS = (
 JOB = "DUALML_JOB"
 #: Where the workers of a command may leave files.
 JOB_OUT = "DUALML_JOB_OUT"
-#: Variables that dualml's own processes pass to one another.
+#: Variables that dualml's own processes pass on to one another.
 INSIDE = (
     *(JOB, JOB_OUT, "DUALML_HUB", "DUALML_KEEP_LOCAL", "DUALML_INTERFACE", "DUALML_ADDRESS"),
     *("DUALML_COMPARING", "DUALML_ISA_REASON"),
@@ -32,8 +32,9 @@ TESTS = (
     *("DUALML_CONFORMANCE", "DUALML_CONFORMANCE_DEVICE", "DUALML_REQUIRE", "DUALML_ABSENT"),
     *("DUALML_PLANTED", "DUALML_TEST_MARK", "DUALML_TEST_FAULTS", "DUALML_TEST_FATES"),
 )
+#: All variables that dualml reads.
 KNOWN = (*OPTIONS, CONFIG, *OTHERS, *SECRET, *INSIDE, *TESTS)
-#: Parts of names whose value may be a secret, of dualml or of other programs.
+#: Parts of variable names that mark a value as secret, in dualml and in other programs.
 HIDDEN = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE_KEY")
 
 

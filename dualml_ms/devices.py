@@ -15,6 +15,7 @@ from dualml.backend import PlacedStage, Recipe, Segment
 from dualml.backend.devices import check_present
 from dualml_ms.split import MindSporeStage
 
+#: Reason why stages cannot be placed on a second device.
 WHY = "a MindSpore process drives one device, so that there is no second one to place stages on"
 
 

@@ -14,7 +14,7 @@ from dualml.doctor.finding import Finding, finding, version_finding
 from dualml_ms.isa import CAP, VARIABLE, choice
 
 WORDS = "dualml_ms.words"
-#: Choices of an instruction set after which nothing is left to do.
+#: Reasons for an instruction set (`dualml_ms.isa.Choice.code`) that need no further action.
 KNOWN = ("user", "measured_cap", "measured_default", "not_needed")
 
 

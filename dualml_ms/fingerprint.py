@@ -26,7 +26,8 @@ import dualml
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 #: Of a class with slots, and of an abstract one.
 DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-#: Of `nn.Cell`'s own attributes those that say something; the others number, time or cache.
+#: Attributes of `nn.Cell` that determine its graph; its other attributes are numbers, times or
+#: caches.
 MEANT = (
     "_cells",
     "_params",

@@ -30,10 +30,11 @@ from dualml_ms.fingerprint import fingerprint
 ENABLE, PATH = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
 #: ``off``: every graph is compiled.
 VARIABLE = "DUALML_MINDSPORE_GRAPHS"
-#: Files that are kept; all labs together, with ``--quick``, make 133. A graph takes 10 to 300 kB.
+#: Maximum number of cached files; all labs together, with ``--quick``, make 133. A graph has 10 to
+#: 300 kB.
 MOST = 1000
 HASH = "compile_dependency.hash"
-#: What stands for a graph that is not there yet.
+#: Content of the file of a graph that does not exist yet.
 NONE = b"none"
 DAY = 86400.0
 

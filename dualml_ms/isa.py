@@ -23,7 +23,8 @@ from dualml.files import read_json, write_json
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 CAP = "AVX2"
-#: Tells a worker, whose environment is already set, why it is set so.
+#: Environment variable with the reason for the instruction set, for workers whose environment is
+#: already set.
 TOLD = "DUALML_ISA_REASON"
 #: How many times faster the cap must be before it is used; less is noise.
 WORTH_IT = 1.3

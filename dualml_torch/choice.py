@@ -36,11 +36,11 @@ CONTIGUOUS, CHANNELS_LAST = "contiguous_format", "channels_last"
 FORMATS = (CONTIGUOUS, CHANNELS_LAST)
 #: How many times faster a choice must be than the plain one before it is used; less is noise.
 WORTH_IT = 1.03
-#: Seconds of training that a trial must have ahead before it compiles at all, to find out.
+#: Minimum seconds of remaining training for which a trial measures whether compiling pays.
 LONG = 30.0
 #: How many times over what compiling saves must pay for the seconds it takes.
 PAYS = 2.0
-#: Milliseconds for one measurement.
+#: Milliseconds of one measurement.
 ENOUGH = 150.0
 
 #: What a comparison with compiled kernels gives, unless it failed.

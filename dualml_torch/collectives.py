@@ -26,7 +26,7 @@ OPS = {
     "bor": dist.ReduceOp.BOR,
     "bxor": dist.ReduceOp.BXOR,
 }
-#: What was begun, None where that is over already; and what makes the result of it.
+#: The started work, None if it is already complete, and a function that returns its result.
 Begun = tuple[Any, Callable[[], Any]]
 
 

@@ -29,6 +29,7 @@ DTYPES = {
 }
 KINDS = {name: kind for kind, name in DTYPES.items()}
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
+#: Primitive → functions of `torch.distributed` that implement it, if their name differs.
 CALLED = {
     "reduce_scatter": "reduce_scatter_tensor",
     "all_to_all": "all_to_all_single",
@@ -38,7 +39,7 @@ CALLED = {
     "tags": "isend, irecv with tag",
     "any_source": "irecv with src=None",
 }
-#: What gloo has, and nccl has not.
+#: Primitive that gloo has and nccl has not → reason.
 OF_GLOO = {
     "tags": "nccl ignores the tag of a message",
     "any_source": "nccl receives from a named rank alone",

@@ -22,8 +22,8 @@ Call = Callable[..., Sequence[Any]]
 aten = torch.ops.aten
 #: Operations that look at the memory of their first argument without saying so in their schema.
 VIEWS = (aten._unsafe_view.default,)
-#: Operations that may write into the memory of their first argument → how; not where a shape, a
-#: type or a layout would be another.
+#: Operation → its variant that writes into the memory of the first argument; used only if shape,
+#: type and layout of the result are the same.
 INTO = {
     aten.relu.default: aten.relu_.default,
     aten.tanh.default: aten.tanh_.default,

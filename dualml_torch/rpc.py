@@ -45,7 +45,7 @@ from dualml_torch.rpc_agent import DistributedOptimizer, name_of, start, told
 
 Lazy = list[tuple[torch.Tensor, float]]
 Part = tuple[Array, float]  # samples of a micro-batch, their share of the batch
-#: The others meet the driver after some updates; after each one that takes this share of the limit.
+#: Share of the time limit: after an update that takes longer, the other ranks meet the driver.
 PATIENCE = 0.01
 
 

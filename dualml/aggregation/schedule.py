@@ -14,6 +14,7 @@ from typing import Literal
 from dualml.communicator.parts import start_of
 from dualml.errors import CommunicationError
 
+#: Operation of the receiver: add the chunk to its own one, or replace its own one.
 Then = Literal["add", "put"]
 
 

@@ -31,6 +31,7 @@ class Ability(ABC):
     does: ClassVar[str]
 
 
+#: Type of a capability.
 A = TypeVar("A", bound=Ability)
 
 

@@ -20,6 +20,7 @@ from dualml.store.plan import PLAN, plan_folder
 from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import trial_folder
 
+#: Backend name of the reference.
 REFEREE = "numpy"
 ARMS = ("gd", "sgd", "adam")
 #: Options of a quick run: the least work that gives a verdict.

@@ -15,7 +15,7 @@ from dualml.machine import bounded
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "conformance"
-#: Files that a quick run executes, and the tests in them.
+#: Test file and ``-k`` expression of a quick run.
 FEW = ("test_training.py", "softmax")
 #: Maximum number of reasons in one cell.
 MOST = 3

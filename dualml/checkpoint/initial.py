@@ -21,7 +21,7 @@ from dualml.parse import is_unicode
 FLOATS = ("F16", "BF16", "F32", "F64")
 #: Largest file in bytes: the plan stores its weights once per seed.
 MOST_BYTES = 2**32
-#: Tensors of an unsupported type that an error names.
+#: Maximum number of tensors of an unsupported type that an error names.
 MOST_NAMED = tensorfile.MOST_NAMES
 
 

@@ -36,7 +36,7 @@ BITS: dict[str, np.dtype[Any]] = {
         ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), np.dtype("u1")
     ),
 }
-#: Element type → dtype that holds its bits.
+#: Element type → NumPy dtype of the same width that stores its bits.
 HELD = EXACT | BITS
 
 

@@ -32,7 +32,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PLACE = re.compile(r"step\d{8,19}(-\d{1,6})?")
 #: Lock file held by the process that saves; it is empty, and is not removed.
 LOCK = ".checkpoint.lock"
-#: Names of the files that may be in a folder of tensors.
+#: Pattern of the names of files that may be in a folder of tensors.
 OWN = re.compile(r"rank\d{1,6}(\.\d{1,9})?\.safetensors|\.?checkpoint\.json(\.\d+)?")
 
 

@@ -23,8 +23,9 @@ from dualml.checkpoint.tensorfile import TensorFile, listed, size_of
 from dualml.errors import UserError, plain
 from dualml.parse import from_json
 
+#: Metadata keys: the tensor offsets of PyTorch's distributed checkpoints (DCP), and dualml's table.
 OFFSETS, OWN = "DCP_SHARDING_INFO", "dualml"
-#: Names of ranks' files, as torch's writer and dualml number them.
+#: Pattern of the names of ranks' files, as PyTorch's writer and dualml number them.
 OF_RANK = re.compile(r"shard-(?P<number>\d{1,6})(?P<rest>-.*)")
 
 

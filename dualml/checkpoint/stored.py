@@ -17,7 +17,8 @@ from dualml.checkpoint.writing import Written, sha256
 from dualml.errors import UserError, nearest, plain
 
 Shape = tuple[int, ...]
-#: Names suggested for an unknown one; all names of a large model would fill a page.
+#: Maximum number of names suggested for an unknown one; all names of a large model would fill a
+#: page.
 MOST_KNOWN = 20
 
 

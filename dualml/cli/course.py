@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from dualml.course.exercise import File, Requirement
     from dualml.course.workspace import Workspace
 
+#: Exit codes: all requirements are met, or some are not.
 MET, NOT_MET = 0, 3
 COURSE_BACKEND = typer.Option("--backend", "-b", autocompletion=complete.backends)
+#: Files to check, each with a predicate that selects its requirements.
 Wanted = list[tuple["File", Callable[["Requirement"], bool]]]
 
 

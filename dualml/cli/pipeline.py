@@ -35,8 +35,9 @@ Update = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANE
 COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "black on green")}
 BLOCKS = 3  # maximum blocks of ticks, one below the other
 
-#: Options that only pipelines have, and options that they share with aggregations.
+#: Options that only pipelines have.
 ONLY = ("micro_batches", "chunks", "owners", "forward", "backward", "update")
+#: Options that pipelines share with aggregations.
 TOO = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "beta", "json", "lang")
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Option = typer.Option
 SEARCH, HARDWARE = "Search", "Devices"
+#: Maximum of ``--top``, the number of layouts to list.
 MOST_SHOWN = 1000
 
 

@@ -13,12 +13,12 @@ from dualml.errors import UserError
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
 
-#: Options of ``dualml run`` that the files set themselves, and why.
+#: Options of ``dualml run`` that the generated files set, with the reason given to the user.
 TAKEN = dict.fromkeys(
     ("world_size", "rendezvous", "hosts", "insecure", "keep_local"),
     "--nodes and --ranks-per-node say how many ranks there are, and the files where they meet",
 )
-#: Options that are passed on unchanged.
+#: Options that are passed on to the generated files unchanged.
 KEPT = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
 
 

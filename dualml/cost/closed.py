@@ -18,7 +18,7 @@ from dualml.cost.libraries import LIBRARIES
 from dualml.errors import UserError, nearest
 
 LOCAL_SGD = "local_sgd"
-#: Updates between two aggregations of local_sgd.
+#: Default number of updates between two aggregations of ``local_sgd``.
 EVERY = 10
 
 

@@ -92,7 +92,7 @@ def fastest(column: dict[str, float]) -> list[str]:
     return names if len(names) < len(candidates) else []
 
 
-#: If there are more changes, they are only counted.
+#: Maximum number of changes that are listed; more are only counted.
 LISTED = 3
 
 

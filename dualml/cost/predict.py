@@ -21,7 +21,7 @@ from dualml.errors import UserError
 
 #: Ranks up to which every message is simulated.
 EVENTS = 64
-#: Total messages to simulate if delays are drawn, and limits on the number of draws.
+#: Total messages to simulate if delays are drawn; minimum and maximum number of draws.
 BUDGET, FEWEST, MOST = 20_000, 4, 200
 
 

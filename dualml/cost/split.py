@@ -34,7 +34,7 @@ from dualml.cost.link import Link
 from dualml.errors import UserError
 
 WIDTH = 4  # bytes of an element
-#: Upper limits of the search: widths, and bytes per second.
+#: Upper limits of the search: layer width, and link bandwidth in bytes per second.
 WIDEST, FASTEST = 10**6, 10**15
 
 

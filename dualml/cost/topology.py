@@ -10,6 +10,7 @@ from dualml.aggregation import Stage
 from dualml.cost.link import Link
 from dualml.errors import UserError
 
+#: Hint of an error about an invalid topology.
 HOW = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"
 
 

@@ -26,7 +26,7 @@ OWN_MODULE = re.compile(
 )
 #: File name of code that refuses to work.
 DISABLED = "<ready-made>"
-#: Events that start or end a process, reach a network, or read memory.
+#: Audit events that start or end a process, reach a network, or read memory.
 REFUSED = {
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill",
     "os.killpg", "subprocess.Popen", "pty.spawn", "signal.pthread_kill", "ctypes.dlopen",
@@ -38,6 +38,7 @@ CHANGES = {
     "os.symlink": (1,), "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,),
     "shutil.rmtree": (0,), "shutil.move": (0, 1), "shutil.copyfile": (1,),
 }  # fmt: skip
+#: Audit events that the guard examines.
 WATCHED = {"open", *REFUSED, *CHANGES}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 

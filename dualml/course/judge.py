@@ -24,8 +24,8 @@ Status = Literal["met", "not met", "unwritten", "not judged"]
 #: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
 #: them.
 UNREADABLE = (KeyError, ValueError, TypeError, IndexError, OverflowError, MemoryError)
-LONGEST = 200  # characters
-#: Largest number of mistakes that are combined.
+LONGEST = 200  # maximum characters of an error
+#: Maximum number of mistakes that are combined.
 MOST = 2
 #: Factor by which the tolerance is larger for an answer that a mistake explains.
 WIDER = 4.0

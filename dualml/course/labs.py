@@ -11,6 +11,7 @@ from dualml.course.exercise import File, Lab
 from dualml.errors import UserError, nearest
 
 ORDER = ("lab1", "lab2", "lab3", "lab4", "methods", "memory")
+#: Modules of `dualml.course` in this installation.
 THERE = {module.name for module in pkgutil.iter_modules(__path__)}
 LABS = tuple(name for name in ORDER if name in THERE)
 

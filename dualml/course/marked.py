@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 BEGIN = re.compile(r"( *)# solution: begin( pass)?")
 END = re.compile(r" *# solution: end")
-#: Lines that enclose the student's part in a skeleton.
+#: Lines that enclose the student's part of a skeleton.
 YOURS = ("# your code: begin", "# your code: end")
 UNWRITTEN = "raise NotImplementedError"
 

@@ -29,9 +29,9 @@ SILENT_S = 90.0
 #: Time limit of all calls of a file: a constant, and seconds per call, so that code which is slow
 #: in every call ends, too.
 BUDGET_S, BUDGET_CALL_S = 90.0, 1.5
-#: How often a process is started again after a call has ended it.
+#: Maximum number of restarts of a process after calls have ended it.
 AGAIN = 8
-#: Limits of the programs beside a student's file: bytes of one, bytes of all, number, and
+#: Limits of the other programs in a student's folder: bytes of one, bytes of all, number of files,
 #: characters of a path.
 SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
 #: Kinds of calls whose ranks communicate by the framework's own means.

@@ -16,10 +16,10 @@ from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
 from dualml.files import open_to_read
 
-#: Largest number of bytes of a student's file.
+#: Maximum bytes of a student's file.
 MOST = 200_000
 FRAMEWORKS = {"torch": "torch", "mindspore": "mindspore"}
-#: Largest number of reported problems of each kind.
+#: Maximum number of reported problems of each kind.
 TOLD = 10
 #: Parts of a dotted name beyond which it is none of the forbidden names.
 PARTS = 12

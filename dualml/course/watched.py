@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+#: Attributes of a communicator that every exercise may use.
 ALWAYS = ("rank", "size")
 
 

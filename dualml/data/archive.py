@@ -16,7 +16,7 @@ from dualml.files import read_bytes
 
 #: Most members of an archive that are read; CIFAR's archives have eight.
 MOST_MEMBERS = 64
-#: Most bytes of a member that is skipped: a page of text.
+#: Maximum bytes of a member that is skipped, such as a page of text.
 MOST_OTHER = 2**20
 
 

@@ -12,6 +12,7 @@ from dualml.data.sentences import Draw, Words
 SENTENCES = 3_000
 #: Percentage of sentences that also name somebody else's feeling.
 OTHERS = 20
+#: Parts of a sentence: person, time, activity, place; spaces separate words.
 WHO = ("我", "他", "妹妹", "老师", "同学", "爸爸", "邻居", "医生")
 WHEN = ("今天", "昨天", "早上", "周末", "晚上", "刚才", "下课 后")
 WHAT = ("看 电影", "写 作业", "坐 地铁", "吃 午饭", "等 快递", "考试", "跑步", "开会", "整理 房间")

@@ -21,7 +21,7 @@ RECORD = RecordFile("", 1, 1, "").record
 REMEDY = f"records of {RECORD:,} bytes: the class, and 3×32×32 bytes of pixels"
 #: Bytes of the names of 256 classes.
 MOST_NAMES = 2**16
-#: Largest number of training and test images of a folder: ten times CIFAR's.
+#: Maximum number of training and test images of a folder: ten times as many as CIFAR has.
 MOST = 600_000
 
 

@@ -225,6 +225,7 @@ class TextInfo(Info):
         )
 
 
+#: Content of ``datasets.toml``.
 _KNOWN = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text("utf-8"))
 DATASETS: dict[str, DatasetInfo] = {
     **{name: DatasetInfo(name=name, **facts) for name, facts in _KNOWN["images"].items()},

@@ -36,10 +36,12 @@ BOOK, LETTER, SONG, HOUSE, BOAT, ROAD, TREE, GARDEN, RIVER, PICTURE = pairs(
 SITES = (HOUSE, GARDEN, TREE, RIVER, BOAT)
 
 ARTICLES = (("the", "a", "every", "this"), ("the", "some", "many", "these"))
+#: Adjectives of people and of things.
 OF_PEOPLE = ("young", "small", "happy", "wise", "lazy", "brave")
 OF_THINGS = ("new", "small", "red", "long", "green", "beautiful")
 PLACES = ("in", "near", "behind", "under")
 
+#: Verbs without an object, verbs with people as object, and verbs with their possible objects.
 SELF = pairs("sleeps sleep, sings sing, waits wait, runs run, laughs laugh, dreams dream")
 ON_PEOPLE = pairs("sees see, likes like, helps help, follows follow")
 ON_THINGS = tuple(
@@ -56,7 +58,9 @@ ON_THINGS = tuple(
         strict=True,
     )
 )
+#: Verbs that take a clause.
 OF_MIND = pairs("says say, thinks think, knows know")
+#: Adverbs of frequency and of manner.
 OFTEN, HOW = ("often", "never", "always"), ("quietly", "slowly", "happily", "alone")
 TIMES = ("in the morning", "at night", "after school", "on sunday")
 LINKS = ("and", "but", "because", "when")

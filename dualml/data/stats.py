@@ -15,7 +15,7 @@ import numpy as np
 from dualml.data.dataset import Array, channels_of
 from dualml.errors import UserError
 
-#: Images that are processed together.
+#: Number of images that are processed together.
 AT_ONCE = 1000
 
 

@@ -23,10 +23,10 @@ from dualml.machine import usable_memory
 Line = list[str]
 Tokens = Literal["words", "characters"]
 
-WORDS, LENGTH = 2_000, 32  # of the vocabulary; of a window
+WORDS, LENGTH = 2_000, 32  # words of the vocabulary; tokens of a window
 UNKNOWN, END = "<unk>", "<eos>"
 SPECIAL = (UNKNOWN, END)  # their tokens are 0 and 1
-ONE_IN = 10  # lines is for testing
+ONE_IN = 10  # one line in so many is for testing
 
 #: Ideographs and kana.
 CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")

@@ -24,7 +24,7 @@ from dualml.strict import explain
 
 VOCABULARY, SETTINGS = "vocab.txt", "tokenizer_config.json"
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
-#: Smallest length of a sample: `START`, one token of a sentence, `END`.
+#: Minimum number of tokens of a sample: `START`, one token of a sentence, `END`.
 LEAST = 3
 INSTALL = "pip install 'dualml[bert]'"
 

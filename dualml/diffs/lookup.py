@@ -10,7 +10,7 @@ from dualml.diffs import load
 from dualml.diffs.code import code, package_of
 from dualml.diffs.entry import TOPICS, Entry
 
-#: Words of up to this many letters must match whole words.
+#: Words of up to this many letters match only whole words.
 SHORT = 3
 CALL = re.compile(r"\b(\w+)\(")
 

@@ -11,7 +11,7 @@ from dualml.experiment.contrast import Contrast
 from dualml.methods import METHODS
 from dualml.model.spec import ModelSpec
 
-#: Settings that change nothing in the arithmetic of an update but its rounding.
+#: Settings that affect only the rounding of an update, not its arithmetic.
 HOW = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
     *(

@@ -20,7 +20,7 @@ EXECUTION = (
     *("title", "question", "limits", "quick", "epochs_times", "parity"),
     *("pretrained", "initial"),
 )
-#: Keys of the data that only texts have.
+#: Keys of the data that only text datasets have.
 OF_TEXT = ("words", "length", "validation", "vocabulary_sha256")
 
 

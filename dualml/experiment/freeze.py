@@ -31,7 +31,7 @@ from dualml.seeds import generator
 from dualml.split.plan import SplitPlan
 from dualml.zero.units import shared_across, together, units_of
 
-MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
+MOST_DEALT = 2**28  # maximum indices in the order of one pool: 1 GiB
 
 
 def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | None = None) -> Plan:

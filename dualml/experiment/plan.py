@@ -182,8 +182,8 @@ def streams_key(arm: Arm, seed: int) -> str:
 
 #: Cost of tracing all tensors of one update, in updates: gradients are computed again.
 LOOK = 2
-#: Smallest number of updates that are always judged: the second one shows what the first cannot,
-#: and some more.
+#: Minimum number of updates that are judged: the second one shows what the first cannot, and a few
+#: more add certainty.
 LEAST = 5
 
 

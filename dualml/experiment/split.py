@@ -14,8 +14,8 @@ from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
 from dualml.strict import Strict
 
-#: Largest number in a split: a schedule has a cell for each pass of each micro-batch through each
-#: stage.
+#: Maximum of a number in a split: a schedule has a cell for each pass of each micro-batch through
+#: each stage.
 MOST = 4096
 Count = Annotated[int, Field(ge=1, le=MOST)]
 TIMED = 32  # samples with which the layers are timed

@@ -24,7 +24,7 @@ from dualml.store.report import report_path
 from dualml.store.run import Run, Trial
 
 VARIABLE = "MLFLOW_TRACKING_URI"
-#: Metrics and settings that MLflow accepts per batch, and characters of a setting.
+#: Limits of MLflow: metrics and settings per batch, and characters of a setting.
 METRICS, SETTINGS, LONGEST = 1000, 100, 6000
 STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
 

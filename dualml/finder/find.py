@@ -17,10 +17,11 @@ from dualml.finder.replays import Session, replayed
 from dualml.finder.scene import PHASES, REFEREE, Scene
 from dualml.store.records import read_records
 
-#: A cause is reported if it explains at least this share of the difference.
+#: A cause is reported as found if it explains at least this share of the difference.
 ENOUGH = 0.9
 #: Scores closer than this count as equal: the simpler hypothesis comes first.
 ALIKE = 0.005
+#: Maximum number of causes that are listed.
 SHOWN = 3
 
 
@@ -155,6 +156,7 @@ def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]
     }  # fmt: skip
 
 
+#: Pairs (update, rank).
 Looks = list[tuple[int, int]]
 
 

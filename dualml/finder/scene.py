@@ -25,6 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 Index = NDArray[np.int64]
 #: Phases in execution order; `aggregation` is the reduction of gradients over ranks.
 PHASES = ("data", "forward", "loss", "gradient", "aggregation", "update", "state")
+#: Backend name of the reference.
 REFEREE = "numpy"
 
 

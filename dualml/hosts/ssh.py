@@ -27,7 +27,7 @@ from dualml.version import __version__
 CONNECT_S = 10
 #: Longest survey in seconds: it imports dualml, but no framework.
 SURVEY_S = 60.0
-#: Bytes that a rank needs at least for its copy of the plan and its output.
+#: Minimum free bytes that a rank needs for its copy of the plan and its output.
 ROOM = 200 * 2**20
 POLL_S = 0.05
 

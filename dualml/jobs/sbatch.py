@@ -14,7 +14,7 @@ NAME = re.compile(r"^[\w.,-]+$")
 TIME = re.compile(r"^(\d+-)?\d+(:\d+){0,2}$")
 #: A job's name, which is also its folder's and its name in Slurm.
 JOB_NAME = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)
-#: Options that the script sets itself.
+#: Options of ``sbatch`` that the generated script sets.
 OURS = ("--output", "--job-name", "--open-mode", "--export", "--wrap", "--chdir", "--array")
 
 

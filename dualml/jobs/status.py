@@ -14,7 +14,7 @@ from dualml.jobs.workers.record import log_path, read_endings
 from dualml.report.blocks import Cell, Column, Table
 from dualml.words import Words
 
-#: Rows of the table, in their order; empty ones are left out.
+#: Rows of the status table in their order; empty ones are omitted.
 SHOWN = ("name", "status", "reason", "code", "on", "place", "trials", "seconds", "left", "cores",
          "gpus", "limit", "wait", "run", "out", "log")  # fmt: skip
 COLUMNS = ("rank", "status", "host", "worker_seconds", "file")

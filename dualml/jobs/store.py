@@ -37,6 +37,7 @@ TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", 
 
 Status = Literal["queued", "running", "ok", "different", "failed", "stopped"]
 WAITING: tuple[Status, ...] = ("queued", "running")
+#: Exit code of a run → status of its job; every other code means that it failed.
 ENDED: dict[int, Status] = {0: "ok", 3: "different", 130: "stopped"}
 
 

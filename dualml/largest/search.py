@@ -21,7 +21,7 @@ from dualml.planner.zoo import sizes_of, spec_of
 from dualml.store.largest import LargestRow, Tried
 from dualml.zero.units import held, units_of
 
-#: Largest number of blocks of a model (`dualml.experiment.schema.DecoderSizes`).
+#: Maximum number of blocks of a model (`dualml.experiment.schema.DecoderSizes`).
 MOST = 1000
 #: Time limit for training one size, in seconds.
 LIMIT_S = 300.0

@@ -36,6 +36,7 @@ from dualml.store.trial import log_path
 POLL_S = 0.1
 #: Seconds after which a rank that waits for the first announcement prints a notice.
 WORD_S = 20.0
+#: Advice to a rank that does not find rank 0's announcement.
 SAME = (
     "--out must be the same folder for all ranks, on a disk that all of them see; without one, "
     "give all ranks --rendezvous tcp://HOST:PORT, with an address of rank 0's machine"

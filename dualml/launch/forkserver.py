@@ -30,7 +30,7 @@ from typing import Any
 from dualml.launch.child import on_death_of_parent
 from dualml.machine import pin
 
-MOST = 64 * 1024  # bytes of a request
+MOST = 64 * 1024  # maximum bytes of a request
 #: Modules that workers of every backend import.
 CORE = tuple(
     f"dualml.{name}"

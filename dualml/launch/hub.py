@@ -28,7 +28,7 @@ LEAVE_S = 5.0
 #: Largest number of unauthenticated connections, and of connections of one rank's workers (only
 #: one worker is active at a time).
 MOST_STRANGERS, MOST_WORKERS = 16, 8
-#: Number of refusals that are recorded.
+#: Maximum number of refusals that are recorded.
 MOST_REFUSED = 100
 
 

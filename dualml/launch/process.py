@@ -24,7 +24,7 @@ from dualml.machine import python
 
 #: Longest import of a framework on a busy machine, in seconds.
 IMPORT_S = 120.0
-#: Servers kept at a time, one for each environment that workers need.
+#: Maximum number of servers, one for each environment that workers need.
 KEPT = 4
 #: Variable that, set to 0, makes every worker import its framework itself.
 SWITCH = "DUALML_FORK"

@@ -17,7 +17,7 @@ from dualml.launch.process import Launch
 from dualml.launch.supervise import Ended, died, last_lines, supervise
 from dualml.machine import python
 
-#: Bytes that ranks need at least, for logs and the rendezvous.
+#: Minimum free bytes that ranks need for logs and the rendezvous.
 LITTLE = 64 * 1024
 
 

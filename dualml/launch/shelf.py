@@ -23,8 +23,9 @@ from dualml.store.trial import BOARD
 #: Longest delay of an answer to ``wait``, in seconds.
 HOLD_S = 1.0
 POLL_S = 0.02
+#: Parts of a run folder that ranks may read, and those that they may write.
 READ, WRITTEN = ("plan", "trials", SESSIONS), ("trials", SESSIONS)
-#: Largest file in bytes.
+#: Maximum bytes of a file.
 LARGEST = 2**42
 LONGEST_ERROR = 300
 

@@ -29,6 +29,7 @@ from dualml.messages import Header, decode_header, read_exactly, text_of
 
 #: Variable with the token of a run; arguments of a command would be visible to all users.
 TOKEN = "DUALML_TOKEN"
+#: Minimum number of characters of a shared secret.
 SHORTEST = 8
 PROTOCOL = 2
 #: Seconds within which both sides must authenticate.
@@ -37,7 +38,7 @@ HELLO_S = 10.0
 ANSWER_S = 60.0
 #: Seconds after which a machine that sends nothing, or acknowledges nothing, is lost.
 SILENT_S = 15.0
-#: Seconds that a message may take from its first byte, plus one second per SLOWEST bytes.
+#: Seconds that a message may take from its first byte, plus one second per MIN_BYTES_PER_S bytes.
 MESSAGE_S, SLOWEST = 60.0, 100_000
 #: Seconds between two attempts of a caller that was disconnected before it could authenticate.
 AGAIN_S = 0.3
@@ -49,7 +50,7 @@ STRIDE = 2**20
 STRANGE, HEADER, BODY = 4096, 2**22, PIECE
 SIZES = struct.Struct(">IQ")
 NONCE = re.compile("[0-9a-f]{64}")
-#: Purposes of the keys of a connection.
+#: Purposes for which keys are derived from the shared secret: a rank's proof, and rank 0's proof.
 OF_RANK, OF_HUB = "proof of a rank", "proof of rank 0"
 FROM_RANK, FROM_HUB = "messages of a rank", "messages of rank 0"
 

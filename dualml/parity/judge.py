@@ -176,7 +176,7 @@ def serial(
     return judgements
 
 
-#: The verdict on arms whose ranks trained apart with some seed; accuracies do not decide either.
+#: The verdict if the ranks of one side diverged with some seed; accuracies do not decide either.
 TRAINED_APART = {"verdict": "not comparable", "reason": "trained_apart", "evidence": {}}
 
 

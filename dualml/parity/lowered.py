@@ -23,6 +23,7 @@ from dualml.methods import METHODS
 from dualml.parity.pairs import compare
 from dualml.store.trajectory import Trajectory
 
+#: Prefix of the names of the recorded activations.
 LOOKED_AT = "forward/"
 #: Backend → its trajectory, for one arm and seed.
 Read = Mapping[str, Trajectory]

@@ -24,7 +24,8 @@ LOWER_PHASES = ("forward", "gradient")
 #: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
 #: being inside it proves nothing.
 CHAOS = 0.1
-#: How many times earlier a pair of backends may hit a non-differentiable point than the draws.
+#: Factor by which a pair of backends may hit a non-differentiable point earlier than the perturbed
+#: runs.
 AHEAD = 5
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 MARGIN = 0.01  # accuracies within one percentage point count as the same result
 LEVEL = 0.05
-ENOUGH = 3  # seeds, for an interval or a test
+ENOUGH = 3  # minimum number of seeds for an interval or a test
 
 
 def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:

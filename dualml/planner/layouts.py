@@ -14,7 +14,7 @@ from dualml.planner.shape import Shape
 
 Ints = NDArray[np.int64]
 RECOMPUTED = ("none", "selective", "full")
-#: Largest number of layouts in one search.
+#: Maximum number of layouts in one search.
 MOST = 1_000_000
 
 

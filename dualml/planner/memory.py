@@ -21,6 +21,7 @@ from dualml.planner.layouts import RECOMPUTED, Layouts
 from dualml.planner.shape import Shape
 
 Floats = NDArray[np.float64]
+#: Codes of the recomputation settings, in the order of `RECOMPUTED`.
 NONE, SELECTIVE, FULL = range(len(RECOMPUTED))
 
 

@@ -77,6 +77,7 @@ def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
     return WIDTH * before[0] if layer.masked else 0
 
 
+#: Layer → values that the reference saves for its backward pass.
 KEPT: Mapping[type[Layer], Keeps] = {
     Linear: Keeps(taken=True, given=True),
     Conv2d: Keeps(given=True, own=padded),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
-#: Extra key in a layer's parameters: mask of the positions that hold a token, (B, T).
+#: Key of a layer's parameters: mask of the positions that hold a token, shape (B, T).
 HERE = "here"
 #: Extra key in a recurrent layer's parameters: initial states of the samples, (B, S, H).
 STATE = "state"

@@ -15,6 +15,7 @@ from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, Request, 
 
 Document = dict[str, Any]
 
+#: Names of the first service, of the network and of the secret.
 FIRST, NETWORK, SECRET = "node0", "ranks", "token"
 #: Devices and files of the host that a container needs to use an Ascend, as for CANN's images.
 ASCEND_DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")

@@ -65,6 +65,7 @@ def template(request: Request, container: str, node: str, host: str, runs: bool)
     return {"metadata": about, "spec": spec}
 
 
+#: Security contexts of a pod and of its container.
 POD = {"runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
        "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
 INSIDE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

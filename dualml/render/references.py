@@ -19,7 +19,7 @@ from dualml.render.quantities import BYTES, QUANTITY
 #: A DNS label (RFC 1123).
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NODE = "dualml.render.node"
-#: A variable that Compose substitutes; ``$$`` is an escaped ``$``.
+#: Pattern of a variable that Compose substitutes; ``$$`` is an escaped ``$``.
 FILLED = re.compile(r"(?<!\$)(\$\$)*\$(?!\$)")
 
 

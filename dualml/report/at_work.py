@@ -118,6 +118,7 @@ QUANTITIES = (
     ("device_power", "watts"),
     ("device_temperature", "celsius"),
 )
+#: Columns of the table of machines: key and unit.
 OF_MACHINES = (
     ("busy", "cores"),
     ("cores", "cores"),

@@ -16,7 +16,7 @@ from dualml.words import numbers
 from dualml.zero import Unit, units_of
 
 MIB = 2**20
-#: The components that have a closed form.
+#: Components of the memory that have a closed form.
 KNOWN = ("weights", "gradients", "state")
 
 

@@ -16,7 +16,7 @@ from dualml.report.topics import REFERENCE, Topic, topics
 from dualml.store.run import Run
 from dualml.words import Words
 
-#: Most rows of a table that is not folded.
+#: Maximum number of rows of a table that is not folded.
 SHORT = 8
 #: Minimum and maximum number of findings on the first screen.
 FEWEST, MOST = 3, 5

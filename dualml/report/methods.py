@@ -26,9 +26,10 @@ from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
 from dualml.zero.units import moved
 
-#: Settings that may differ between two training methods with the same task, and settings that
-#: change the task: such a method is listed with the difference, not ranked.
+#: Settings in which two training methods of the same task may differ.
 WAYS = (*HOW, "precision", "loss_scale")
+#: These settings and those that change the task: a method that differs in one of them is listed
+#: with the difference, not ranked.
 TASKS = (*WAYS, "batch_size", "partition", "dealt_to")
 #: Target accuracy as a fraction of the baseline's final accuracy.
 TARGET = 0.95

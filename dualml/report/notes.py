@@ -9,7 +9,7 @@ from typing import Any
 from dualml.report.blocks import Item
 from dualml.words import Words
 
-#: Placeholder for the backends of a collected sentence.
+#: Placeholder for the names of the backends in a sentence that is collected for several of them.
 THEM = "\0"
 
 

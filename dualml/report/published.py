@@ -14,7 +14,7 @@ from dualml.words import Words, numbers
 
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
 TEXTS |= {"text", "repository", "commit", "read", "licence"}
-#: Curves also predicted by another formula, to compare it with the one in use.
+#: Published curves that are also predicted by another formula, to compare it with the one in use.
 OTHERS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
 #: Bounds between the ranges of sizes, in bytes.
 SMALL, LARGE = 16 * 2**10, 16 * 2**20

@@ -15,6 +15,7 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 MOST_ARMS = 3  # named below a partition
+#: Maximum number of values that are kept on one line.
 MOST_TOGETHER = 4
 
 

@@ -20,6 +20,7 @@ from dualml.store.manifest import RunRecord
 from dualml.store.verdicts import ComparisonRecord, ParityRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: Folder of the schemas.
 HERE = Path(__file__).resolve().parent
 
 

@@ -14,8 +14,8 @@ import socket
 import threading
 import time
 
-#: Maximum number of strangers and of guests; fewer if this process may open few files,
-#: because pages need some, too.
+#: Maximum number of connections before and after authentication; fewer if this process may open few
+#: files, because pages need some, too.
 STRANGERS, GUESTS = 32, 64
 #: Maximum bytes of a request's line and headers together.
 MOST_HEAD = 32 * 1024

@@ -17,7 +17,7 @@ from dualml.store.folder import held
 from dualml.store.heads import HEAD, VERDICTS, ParityHead
 from dualml.store.trial import ranks_files
 
-#: Depth of folders to search, and number of runs to show.
+#: Maximum depth of the folders to search, and maximum number of runs to show.
 DEEP, MOST = 3, 500
 #: Seconds that one request may spend reading runs; the rest is read by the next request.
 READ_S = 1.0

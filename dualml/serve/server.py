@@ -37,6 +37,7 @@ QUIET_S, BACKLOG, VALUES = 10.0, 64, 64
 #: Seconds to wait if the system has no descriptors or memory for a connection.
 PAUSE_S = 0.1
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: Bytes of a file that are sent at a time.
 PIECE = 2**16
 LANG = "dualml-lang"
 

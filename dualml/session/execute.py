@@ -31,6 +31,7 @@ from dualml.store.trial import HOSTS
 from dualml.variables import CONFIG, NO_FILE
 from dualml.words import Words
 
+#: Starts the other ranks for the duration of a context; their output goes into the given folder.
 Others = Callable[[Path], contextlib.AbstractContextManager[Started]]
 
 

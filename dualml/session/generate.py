@@ -27,7 +27,7 @@ from dualml.store.folder import RunFolder
 from dualml.store.manifest import TrialRecord
 from dualml.store.tensors import WEIGHTS, check_shape, read_weights
 
-MOST = 100_000  # tokens
+MOST = 100_000  # maximum number of tokens
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dualml.words import Words
 if TYPE_CHECKING:
     from dualml.experiment.plan import Plan
 
+#: Exit codes of a run.
 INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
 
 

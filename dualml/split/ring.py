@@ -23,7 +23,8 @@ from dualml.model.decoder import GroupedAttention
 
 #: Makes the context manager that records a wait for messages, given the bytes sent.
 During = Callable[..., AbstractContextManager[None]]
-#: Queries, local keys and values, output, logarithms of the sums of exponentials.
+#: Tensors saved for the backward pass: queries, local keys and values, output, logarithms of the
+#: sums of exponentials.
 Kept = tuple[Tensor, Tensor, Tensor, Tensor]
 
 

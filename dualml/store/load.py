@@ -25,10 +25,10 @@ from dualml.store.usage import Usage, read_usage, summary
 from dualml.store.verdicts import PARITY, Judged, ParityRecord, SerialRecord
 
 T = TypeVar("T")
-#: Metrics per class and per rank, which are not drawn as curves.
+#: Metrics of classes and ranks that are not drawn as curves.
 APART = ("divergence", "drift")
-#: Keys of an arm whose meaning the plan records: the partition of the samples, and the cut of a
-#: model.
+#: Settings of an arm that the plan resolves: the partition of the samples, and the way a model is
+#: split.
 IN_PLAN = ("split", "partition", "zero", "offload")
 
 

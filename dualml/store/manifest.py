@@ -146,7 +146,7 @@ class SplitTimes(Record):
     updates: Count = 0
 
 
-#: Activity → seconds of a trial, as far as the reporting worker knows: `SPENT`. The rest of
+#: Activities whose seconds a trial records, as far as the reporting worker knows them. The rest of
 #: ``wall_s`` is ``start``: the process, its imports, the data, and waiting for a core.
 SPENT = ("start", "compile", "train", "evaluate", "trace", "draws", "write")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dualml.errors import plain
 
+#: Maximum characters and parts of a path.
 LONGEST, MOST_PARTS = 1000, 8
-#: Largest number of bytes of a name: file systems allow 255, and a file being written has a longer
-#: name.
+#: Maximum bytes of a name: file systems allow 255, and a file being written has a longer name.
 LONGEST_PART = 240
 #: Pattern of a name: letters, digits, ``_.-``, and no dot at the beginning.
 PART = re.compile(r"[\w-][\w.-]*")

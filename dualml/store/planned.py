@@ -15,6 +15,7 @@ from dualml.store.jsonfile import Count, Name, Number, Record
 from dualml.store.manifest import DataRecord
 from dualml.store.protocol import Protocol
 
+#: Types of the fields that every layer has.
 NAMED = {"name": "str", "type": "str"}
 
 

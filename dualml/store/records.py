@@ -21,8 +21,8 @@ COLUMNS = ("step", "value", "epochs", "seconds")
 ENCODE = json.JSONEncoder(allow_nan=False).encode
 NUMBERS, NAN = {int, float}, float("nan")
 Row = tuple[float, ...]
-#: Largest number of bytes of a file of records: a million updates with five metrics each have about
-#: 600 million.
+#: Maximum bytes of a file of records: a million updates with five metrics each have about 600
+#: million.
 MOST = 2**30
 
 

@@ -19,8 +19,8 @@ from dualml.store.checkpoint import (
 )
 from dualml.store.records import MOST, records_path
 
-#: Largest distance from rank 0, relative to the largest entry of a tensor, between ranks that hold
-#: the same: they may differ by rounding if each sums in another order.
+#: Maximum distance of replicated tensors from rank 0's, relative to the largest entry: they may
+#: differ by rounding if each rank sums in another order.
 APART = 1e-5
 Loaded = tuple[Progress, Arrays, dict[str, Arrays], Arrays]
 

@@ -14,6 +14,7 @@ from typing import Any
 from dualml.machine import bounded
 from dualml.store.usage import DeviceSample
 
+#: Samples a device; returns None if it cannot.
 Look = Callable[[], DeviceSample | None]
 #: Each chip has two rows of three cells in ``npu-smi info``: ``NPU NAME``, health, ``W °C pages``;
 #: then ``CHIP [PHYSICAL]``, bus, ``AICORE% USED/MB USED/MB`` of memory and HBM, which it may lack.

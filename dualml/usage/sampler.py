@@ -19,7 +19,7 @@ from dualml.store.usage import Sample, line, usage_path
 from dualml.usage.devices import look_at
 from dualml.usage.machine import Machine
 
-#: Seconds between two samples, at least, and the approximate number of samples of a trial, at most.
+#: Minimum seconds between two samples, and approximate maximum number of samples of a trial.
 EVERY_S, MOST = 1.0, 600
 #: Share of one core that sampling may take; where a sample costs more there are fewer.
 SHARE = 0.005

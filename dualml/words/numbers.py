@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
+#: Text of a missing value.
 NONE = "–"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -115,6 +116,7 @@ def show(name: str, value: Any) -> str:
     return BY_NAME[name](mean if isinstance(mean, float) else value)
 
 
+#: Functions that format a number, by name.
 BY_NAME: Mapping[str, Callable[[Any], str]] = {
     function.__name__: function
     for function in (

@@ -150,6 +150,7 @@ class Agreement:
         return None if math.isnan(total) else total
 
 
+#: Parameters beyond the limit with their distances.
 Far = list[tuple[str, float]]
 
 

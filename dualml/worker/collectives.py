@@ -17,7 +17,7 @@ from dualml.errors import TrialError
 from dualml.experiment.arm import Arm
 from dualml.store.costs import COLLECTIVES
 
-LEAST, MOST = 3, 60  # repetitions of one measurement
+LEAST, MOST = 3, 60  # minimum and maximum repetitions of one measurement
 #: Counters of a rank's network interface, including all headers.
 PORT = ("bytes_sent", "packets_sent", "bytes_received", "packets_received")
 PERIOD = 7  # the vectors hold small integers, whose sums are exact in every order

@@ -39,6 +39,7 @@ from dualml.worker.ranks import Several
 from dualml.worker.setup import Setup
 
 Arrays = dict[str, NDArray[Any]]
+#: Metrics of an evaluation.
 LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 

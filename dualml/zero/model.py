@@ -32,6 +32,7 @@ from dualml.errors import Unsupported
 from dualml.zero.passes import Passes
 from dualml.zero.settings import Sharding
 
+#: Error if one rank alone uses a sharded model.
 TOGETHER = "the ranks of a sharded model work on it together: see dualml.zero.parallel"
 
 

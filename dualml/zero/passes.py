@@ -26,6 +26,7 @@ from dualml.zero.moves import Moves
 from dualml.zero.settings import Sharding
 from dualml.zero.units import segments_of, units_of
 
+#: No samples: the piece of a rank that has fewer pieces than the others.
 NOTHING = np.zeros(0, np.int64)
 
 

@@ -8,8 +8,8 @@ from dualml.aggregation.buckets import BUCKET_BYTES
 
 #: ZeRO stages: shard the optimizer state; also the gradients; also the weights.
 STAGES = (1, 2, 3)
-#: Ways to reduce gradients and distribute weights: reduce-scatter, then all-gather (the halves of
-#: an all-reduce); or all-reduce, after which each rank broadcasts its updated part.
+#: Collectives that reduce gradients and distribute weights: reduce-scatter, then all-gather (the
+#: halves of an all-reduce); or all-reduce, after which each rank broadcasts its updated part.
 WAYS = ("reduce_scatter", "all_reduce")
 #: Strategy of an arm that uses the collectives of the framework; with the other strategies they are
 #: composed of messages around a ring.

@@ -25,6 +25,7 @@ from dualml.course.starting import (
 )
 
 Arrays = Mapping[str, Any]
+#: Environment variables that MindSpore needs to form a group.
 NEEDED = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT")
 
 

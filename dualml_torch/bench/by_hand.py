@@ -24,7 +24,7 @@ from dualml_torch.model import Network
 
 MODELS = ("lenet", "mlp")
 BATCH, RATE = 64, 1e-3
-#: Name of a loop → how its optimizer is made.
+#: Kind of training loop → options of its optimizer.
 HOW: dict[str, dict[str, Any]] = {
     "loop": {"foreach": False},
     "foreach": {"foreach": True},

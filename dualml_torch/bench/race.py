@@ -14,7 +14,7 @@ from dualml.bench.timing import ratio, take_turns
 from dualml.bench.work import reason
 from dualml.errors import Unsupported
 
-#: Makes a variant; one round of it returns milliseconds.
+#: Makes a variant: a function that runs one round and returns its milliseconds.
 Make = Callable[[], Callable[[], float]]
 
 

@@ -25,7 +25,7 @@ from dualml_torch.parts import FUSED
 Value = torch.Tensor
 #: Alterations that are not of one call's function.
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
-#: Alterations that need other values of the step than those that the call is given.
+#: Mutations that need other values of the step than the inputs of their call.
 PLACED = ("spans", "swap", "earlier", "operand")
 
 

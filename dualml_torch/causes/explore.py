@@ -21,9 +21,9 @@ from dualml_torch.causes.sharing import again, sharing
 from dualml_torch.causes.update import Update, rule_of, settings_of
 from dualml_torch.record import Recorder
 
-#: Actions that alter modules.
+#: Mutations that change modules.
 OF_MODULES = ("share", "untie", "bias")
-#: Actions that alter no call of the model.
+#: Mutations that change no call of the model.
 NOT_OF_CALLS = ("optimizer", "freeze", "train", *OF_MODULES)
 #: The rule of PyTorch's class, as it is, in lines that can be altered.
 PLAIN_RULE = Alteration("optimizer", "optimizer", (), "", "form:plain", True)

@@ -25,7 +25,7 @@ from dualml_torch.operations import SKIP, Watch, name_of, tensors
 
 Value = torch.Tensor
 RULES = str(rules.__file__)
-#: Lines of these files are no optimizer's.
+#: Files whose lines do not belong to an optimizer.
 OTHERS = (
     *(one for one in SKIP if not RULES.startswith(one)),
     *(str(one) for one in Path(RULES).parents[1].rglob("*.py") if str(one) != RULES),

@@ -62,6 +62,8 @@ def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
     return WIDTH * before[0] if layer.masked else 0
 
 
+#: Layer → values that PyTorch saves for its backward pass, or a function of the layer that returns
+#: them.
 KEPT: Mapping[type[Layer], Rule] = {
     Linear: Keeps(taken=True),
     Conv2d: Keeps(taken=True),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dualml_torch.optim.foreach import List
 
+#: Keys of a parameter group that may change between updates.
 NOT_CONSTANT = ("params", "param_names", "lr", "initial_lr")
 OPTIONS = {
     # Elements from which a CPU kernel is split over threads: below, waking them takes longer.

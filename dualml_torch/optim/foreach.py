@@ -17,6 +17,7 @@ from torch import Tensor
 List = list[Tensor]
 Number = float | Tensor
 Group = Mapping[str, Any]
+#: Returns scratch tensors shaped like the given ones, or None to allocate new ones.
 Room = Callable[[List], List | None]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 Tensor = torch.Tensor
-#: Elements of one tensor that are made where PyTorch makes none.
+#: Maximum number of elements of an intermediate tensor that PyTorch itself does not make.
 MOST = 1_000_000
 
 

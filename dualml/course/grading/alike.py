@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 K, W = 10, 8
-#: Smallest number of students, and share of the class, that makes a passage common to all.
+#: Minimum number of students, and minimum share of the class, from which a passage counts as common
+#: to all.
 MANY, PART = 5, 0.25
-#: Smallest number of fingerprints that two similar files share: four lines may have only one form.
+#: Minimum number of fingerprints shared by two similar files: four lines may have only one form.
 FEWEST = 12
-#: Share and number of common fingerprints that make one file a copy, however common they are.
+#: Minimum share and number of common fingerprints that make one file a copy, however common they
+#: are.
 SAME, LONG = 0.95, 40
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENCODING, tokenize.ENDMARKER}  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dualml.course.encoding import decode_names
 from dualml.errors import plain
 
-#: Largest number of bytes of a folder's name, and of the part kept of a name that is not plain.
+#: Maximum bytes of a folder's name, and of the part kept of a name that is not plain.
 LONGEST, CUT = 150, 80
 #: Characters that some file system forbids in names.
 RESERVED = re.compile(r'[/\\:*?"<>|]')

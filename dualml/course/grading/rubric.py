@@ -28,7 +28,7 @@ from dualml.strict import Strict, explain
 
 #: Kinds of problems of a file that may cost points.
 PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
-#: Mistakes of code that does nothing, or returns nothing that could be judged further: they are no
+#: Mistakes of code that does nothing, or whose result cannot be judged further; these are not
 #: slips.
 NOTHING = frozenset({
     "nothing", "stage_both_frozen", "changes_gathered", "draw_no_integers",

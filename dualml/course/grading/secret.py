@@ -12,7 +12,7 @@ from dualml.errors import UserError
 from dualml.files import read_bytes
 
 VARIABLE, OPTION = "DUALML_SECRET", "--secret"
-#: Largest number of bytes of a secret file.
+#: Maximum bytes of a secret file.
 MOST = 1 << 16
 #: Fields of ``/proc/self/stat``, from 0, with the addresses at which arguments and variables begin
 #: and end.

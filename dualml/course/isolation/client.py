@@ -37,6 +37,7 @@ LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "
 #: Time limits in seconds: for setting up the isolation, and for the rest of a warden's message once
 #: it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
+#: Beginning of the error if the warden of the ranks is gone or silent.
 LOST = "the process that looks after the ranks is lost"
 #: Socket type that keeps message boundaries; macOS has no SOCK_SEQPACKET.
 MESSAGES = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM

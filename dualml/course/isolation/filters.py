@@ -24,8 +24,9 @@ from dualml.course.isolation.syscalls import (
     syscall,
 )
 
-#: Name → number on x86-64 and on 64-bit Arm (-1: missing) of the refused calls: processes, other
-#: processes' memory, mounts, modules, keys, tracing, and calls that often had security faults.
+#: System calls that are refused: name → number on x86-64 and on 64-bit Arm (-1: missing). They
+#: concern processes, other processes' memory, mounts, modules, keys, tracing, and calls that often
+#: had security faults.
 REFUSED: dict[str, tuple[int, int]] = {
     "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281),
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
@@ -54,7 +55,8 @@ REFUSED: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 #: The C library falls back to `clone` without `clone3`, whose flags a filter cannot read.
 CLONE, CLONE3 = (56, 220), (435, 435)
-#: Calls about a process, allowed only for this process itself; for some of them 0 means itself.
+#: System calls that act on a process and are allowed only for this process itself; for some of them
+#: 0 means itself.
 OWN = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
        "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
        "prlimit64": (302, 261)}  # fmt: skip
@@ -63,16 +65,16 @@ SOCKET = (41, 198)
 #: Socket families that ranks with a network need: IPv4, IPv6, and netlink, which lists interfaces.
 FAMILIES = (2, 10, 16)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-#: Opcodes of a filter program: load a word; jump on equality, on a set bit, and on greater or
-#: equal; return.
+#: Opcodes of a BPF program: load a word; jump on equality, on a set bit, and on greater or equal;
+#: return.
 LOAD, EQUAL, BITS, LEAST, RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENT_AT = 0, 4, 16
 #: First number of the x32 calls of x86-64.
 X32 = 0x40000000
-#: Rights of landlock's first version: all of them, and those to read and run a folder.
+#: Access rights of landlock's first version: all of them, and those to read and run a folder.
 EVERYTHING, READING = 0x1FFF, 0b1101
-#: Rights that apply to a file: run, write, read.
+#: Access rights that apply to a file: run, write, read.
 OF_FILES = 0b111
 BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 

@@ -31,7 +31,7 @@ from dualml.course.isolation.walls import NOBODY, Walls
 from dualml.course.isolation.warden import run_warden
 from dualml.launch.child import on_death_of_parent
 
-#: Largest number of bytes of a request, and of descriptors with it.
+#: Maximum bytes of a request, and maximum number of descriptors sent with it.
 LONGEST, MOST = 4096, 66
 #: Modules that contain, or lie beside, solutions of exercises.
 SOLUTION = re.compile(

@@ -25,7 +25,7 @@ HYPER: dict[str, dict[str, Any]] = {
     "Adam": {"lr": 0.003, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0,
              "decoupled": False, "bias_correction": True},
 }  # fmt: skip
-#: Tolerance of a right answer, as a multiple of the float32 rule's own error.
+#: Tolerance of a right answer: this multiple of the float32 rule's own error, plus this constant.
 MARGIN, LEAST = 30, 1e-5
 
 

@@ -24,6 +24,7 @@ COARSE = 1e-2
 
 COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
 DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt", "decay_alone")
+#: Mistakes in SGD with weight decay.
 OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
 MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
             "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip

@@ -16,7 +16,7 @@ from dualml.words import Words
 
 COLOURS = {"GD": "blue", "SGD": "vermilion", "Adam": "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}
-#: Number of last updates whose mean is the final loss of a curve.
+#: Number of updates at the end of a curve whose mean is its final loss.
 LAST = 10
 
 

@@ -26,7 +26,8 @@ SIZES = (200_000, 1_600_000)
 #: sleeping process. The mistakes add several times as much.
 SHARE, WAKING_S = 0.25, 0.006
 FIRST_S, DISTURBED_S, LATE_S = 0.2, 0.12, 0.06
-#: Error that occurs if the exercise does not have the called method of the communicator.
+#: Pattern of the error if a solution calls a collective that the exercise does not have, and the
+#: mistake that it shows.
 OTHER = ("AttributeError: comm has no .* in this exercise", "other_collective")
 
 

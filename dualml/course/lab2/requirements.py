@@ -33,7 +33,8 @@ RING = ("ring_overwritten", "ring_reduce_short", "ring_gather_short", "ring_rema
 TRAFFIC = ("ring_everything", *RING)
 #: Number of elements by which a few chunks differ.
 ELEMENTS = 4.0
-#: Errors that occur if ranks make different requests, or one makes none.
+#: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
+#: show.
 APART = (
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),

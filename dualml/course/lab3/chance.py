@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+#: Number of tests of right answers per false alarm.
 ONCE_IN = 1e9
 LOG = math.log(2 * ONCE_IN)
 

@@ -14,7 +14,7 @@ from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, Lists, kinds, unpacked
 from dualml.course.lab3.mistakes import first_found
 
-#: Number of epochs or seeds for statistical properties.
+#: Number of epochs or seeds that are drawn to test statistical properties.
 MANY = 300
 #: Mistakes that make all other tests impossible.
 UNUSABLE = ("draw_no_integers", "draw_from_one")

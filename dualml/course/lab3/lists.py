@@ -11,7 +11,7 @@ import numpy as np
 
 from dualml.course.exercise import Array, Arrays
 
-#: Largest number of lists in an answer, far more than are requested.
+#: Maximum number of lists in an answer, far more than are requested.
 MOST = 10_000
 #: (rank, seed, epoch).
 Ask = tuple[int, int, int]

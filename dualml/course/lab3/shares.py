@@ -16,7 +16,7 @@ from dualml.course.lab3.lists import Seen
 ALPHAS = (0.1, 1.0, 100.0)
 #: Error of Σ p² that may come from rounding shares to integers.
 ROUNDED = 0.01
-#: Samples of a label on its second rank that are enough to recognise an order.
+#: Minimum number of a label's samples on its second rank to recognise an order.
 FEW = 5
 #: Distance below which two tables of shares count as equal, apart from rounding to integers.
 CLOSE = 0.06

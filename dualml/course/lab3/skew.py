@@ -12,7 +12,7 @@ from dualml.course.lab3 import shares as s
 from dualml.course.lab3.dealt import Draw, Open, two_seeds
 from dualml.course.lab3.lists import kinds, unpacked
 
-#: Number of seeds per α for statistical properties.
+#: Number of seeds per α that are drawn to test statistical properties.
 MANY = 120
 
 

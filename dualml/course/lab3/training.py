@@ -12,6 +12,7 @@ import numpy as np
 from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
 from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient, same_start, trajectory
 
+#: Sizes of the network's layers, and number of updates.
 FEATURES, HIDDEN, OUTPUTS, STEPS = 4, 3, 2, 3
 SHAPES = {"w1": (FEATURES, HIDDEN), "b1": (HIDDEN,), "w2": (HIDDEN, OUTPUTS), "b2": (OUTPUTS,),
           "shift": (FEATURES,)}  # fmt: skip
@@ -31,7 +32,7 @@ SCALED = (
     "update_accumulated#2",
 )
 LOSS = ("update_loss_local", "update_loss_unweighted", "update_loss_summed")
-#: Errors that occur if one rank does not take part.
+#: Pattern of the errors that occur if one rank does not take part.
 APART = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 
 

@@ -23,6 +23,8 @@ COLUMN = ("column_reversed", "column_bias_missing", "column_gradient_local",
           "column_gradient_mean", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
 ROW = ("row_not_reduced", "row_bias_every_rank", "row_bias_missing", "row_mean", "row_reversed",
        "row_gradient_reduced", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
+#: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
+#: show.
 APART = (
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 
-#: Mistake → test of the overflow that it still sees; the right rule sees both infinity and NaN.
+#: Mistake → test for the overflow that it still detects; the right rule detects infinity and NaN.
 SEEN: Mapping[str, Any] = {"nan_unseen": np.isinf, "infinity_unseen": np.isnan}
 
 

@@ -11,7 +11,8 @@ from dualml.finder.causes.base import HALVES, Arrays, Guess, Predict, Suspect, c
 from dualml.finder.causes.rules import Change, Result, Start, Update, altered, by, undecayed
 from dualml.model.layers import LayerNorm
 
-#: (update, rank, recorded inputs) → changed inputs; None if they are not known.
+#: Function of (update, rank, recorded inputs) that returns changed inputs, or None if they are
+#: unknown.
 Before = Callable[[int, int, Start], Start | None]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dualml.files import open_to_read
 
-#: Bytes copied at a time, and in total per worker; the worker's own file has all.
+#: Bytes copied at a time, and maximum bytes copied per worker; the worker's own file is complete.
 PIECE, MOST = 2**16, 2**24
 
 

@@ -15,7 +15,8 @@ from dualml.store.verdicts import VERDICTS
 from dualml.words import Words, numbers
 
 KIND, FORMAT = "dualml-against", 1
-#: Number of pairs, settings and environment changes that a paragraph names; the table has all.
+#: Maximum number of pairs, settings and environment changes that a paragraph names; the table has
+#: all of them.
 MOST = 3
 #: The cost that each limit applies to.
 COSTS = {"slower": "time", "more_memory": "memory"}

@@ -32,7 +32,7 @@ from dualml.parity.causes.tables import (
 )
 from dualml.parity.models.operations import Operation
 
-#: Kinds of function variants that are not kind ``function``.
+#: Form of a function → kind of the mutation, if the kind is not ``function``.
 OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
            "over_all": "attribute"}  # fmt: skip
 #: Number of inputs of a call that are swapped.

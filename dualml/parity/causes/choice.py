@@ -17,9 +17,9 @@ from dualml.parity.models.trace import digests
 
 #: Relative distance up to which two numbers of one setting count as equal.
 CLOSE = 1e-3
-#: Ratio from which numbers of one setting count as different.
+#: Minimum ratio of the largest to the smallest value of one setting that counts as a difference.
 SPREAD = 4.0
-#: Number of equally good explanations that are listed.
+#: Maximum number of equally good explanations that are listed.
 LISTED = 4
 
 

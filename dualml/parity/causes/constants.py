@@ -16,9 +16,10 @@ from dualml.parity.models.operations import Operation
 
 #: Low-precision types → relative distance that counts as their rounding.
 LOWER = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
-#: Arrays with fewer elements may be representable in low precision by chance.
+#: Minimum number of elements of an array: a smaller one may be representable in low precision by
+#: chance.
 MANY = 8
-#: Number of calls from the first unmatched one that are examined.
+#: Maximum number of calls that are examined, counted from the first unmatched one.
 NEAR = 8
 
 

@@ -11,9 +11,9 @@ from dualml.parity.causes.screen import Prober
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
-#: Largest number of calls that are tested one by one.
+#: Maximum number of calls that are tested one by one.
 MOST = 64
-#: Relative distance up to which an output counts as unchanged, as by another kernel.
+#: Relative distance up to which an output counts as unchanged, as after a change of kernel.
 SAME = 1e-6
 
 

@@ -12,7 +12,7 @@ from dualml.parity.models.gap import gap
 Array = NDArray[Any]
 #: A relation holds if it leaves at most this share of the difference.
 HOLDS = 0.01
-#: Largest share of differing elements whose positions are reported.
+#: Maximum share of differing elements whose positions are reported.
 FEW = 0.5
 
 

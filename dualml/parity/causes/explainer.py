@@ -27,9 +27,10 @@ from dualml.parity.models.say import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build, loss_of, optimizer_of
 
-#: Share of the time for whole calls; afterwards fused functions are split into their parts.
+#: Share of the time budget for mutations of whole calls; afterwards fused functions are split into
+#: their parts.
 WHOLE = 0.6
-#: Longest code that is shown for a value; beyond it the function's name is shown.
+#: Maximum characters of the code that is shown for a value; beyond it the function's name is shown.
 WIDEST = 60
 
 

@@ -16,10 +16,11 @@ from dualml.parity.models.trace import Trace
 Array = NDArray[Any]
 #: Relative spread below which two arrays have one ratio.
 ONE_RATIO = 1e-4
-#: Share of moved elements that must have the same ratio; relative size of moves that are ignored.
+#: Minimum share of moved elements that have the same ratio.
 MOST = 0.8
+#: Moves smaller than this share of the largest one are ignored.
 SMALL = 1e-3
-#: Largest denominator of plausible fractions; relative tolerance of a factor.
+#: Maximum denominator of plausible fractions; relative tolerance of a factor.
 LARGEST, EXACT = 64, 2e-6
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dualml.parity.models.gap import gap
 
 Array = NDArray[Any]
-#: Largest number of elements of an array that is searched for an order.
+#: Maximum number of elements of an array that is searched for an order.
 MOST = 1 << 17
-#: With fewer elements an order may be found by chance.
+#: Minimum number of elements: in a smaller array an order may be found by chance.
 FEW = 4
 #: Relative distance up to which reordered elements count as equal.
 NEAR = 1e-4

@@ -10,7 +10,7 @@ from dualml.parity.causes.runs import Run
 from dualml.parity.causes.surroundings import epsilons
 from dualml.parity.models.operations import Operation
 
-#: Functions that a framework may compose of others.
+#: Function → words in the names of the other framework's functions that stand for it or compose it.
 WRITTEN = {
     "gelu_tanh": ("gelu", "tanh"),
     "gelu": ("gelu", "erf"),
@@ -33,7 +33,7 @@ WRITTEN = {
 }
 
 
-#: Actions on a line of an optimizer, the likeliest first; they rank behind settings.
+#: Mutations of a line of an optimizer, the likeliest first; they rank behind settings.
 OF_LINES = ("set", "drop", "function", "exchange", "swap", "begin", "late", "instead", "operand",
             "input", "output")  # fmt: skip
 

@@ -18,9 +18,9 @@ from dualml.parity.models.gap import gap
 from dualml.parity.models.partners import Pairing, changed
 from dualml.parity.models.trace import Trace
 
-#: Share of the largest difference that a useless mutation leaves.
+#: Share of the largest difference that a useless mutation leaves, at least.
 LEFT = 0.5
-#: Number of parameters on which an optimizer's line is tried before all.
+#: Number of parameters on which a mutation of an optimizer's line is tried first.
 FEW = 2
 #: Relative distance up to which weights count as equal.
 SAME = 1e-6

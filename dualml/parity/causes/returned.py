@@ -8,7 +8,7 @@ from dualml.parity.causes.alteration import Alteration
 from dualml.parity.causes.alterations import exchanges
 from dualml.parity.models.trace import OUTPUT, Trace
 
-#: Names of the outputs that a model returns as a tuple.
+#: Pattern of the names of outputs that a model returns as a tuple.
 ONE = re.compile(re.escape(OUTPUT) + r"\[\d+\]")
 
 

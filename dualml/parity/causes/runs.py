@@ -19,8 +19,9 @@ from dualml.parity.models.trace import Trace
 REST = 0.01
 #: Share of finite elements from which an array with NaNs can be compared.
 NUMBERS = 0.1
-#: Shares of unmatched values: a run that leaves at most ALMOST explains nearly all; one that leaves
-#: at most SHARED, or makes GAINED further modules agree, is no coincidence.
+#: Shares of unmatched values: a run that leaves at most NEARLY_EXPLAINED_SHARE explains nearly all;
+#: one that leaves at most PARTLY_EXPLAINED_SHARE, or makes MIN_GAINED_MODULES further modules
+#: agree, is no coincidence.
 ALMOST, SHARED, GAINED = 0.05, 0.5, 10
 #: Marks, as the old value, a factor that was fitted to a single number.
 FITTED = "fitted"

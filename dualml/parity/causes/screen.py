@@ -42,24 +42,26 @@ class Stage:
 STAGES = (Stage(True, 4), Stage(False, 4), Stage(False, 30))
 #: Number of first unmatched operations that are mutated; of those behind, twice as many are.
 SITES = 10
-#: Number of first and of last unmatched operations of the other side that supply numbers.
+#: Number of first and of last unmatched operations of the other side whose numbers are tried as
+#: constants of a mutation.
 OTHERS = 8
 #: Number of mutations of one call before it is the next call's turn.
 TURN = 24
-#: Elements of an array that are examined; with fewer than FEW distinct ones a match proves little,
-#: and only WEAK mutations that match nothing else are tried.
+#: Number of elements of an array that are examined; with fewer than MIN_DISTINCT_ELEMENTS distinct
+#: ones a match proves little, and only MAX_WEAK_MUTATIONS mutations that match nothing else are
+#: tried.
 SAMPLE, FEW, WEAK = 256, 5, 20
 #: A factor this near to one is rounding.
 ROUNDING = 1e-5
-#: The most numerous and least promising kinds.
+#: Kinds of mutations that are most numerous and least promising.
 MANY = ("constant", "dtype", "layout")
 #: Number of first unmatched operations around which spans of calls are moved.
 SPANNED = 4
-#: Actions that change nothing but the output of their call.
+#: Actions that change only the output of their call.
 OF_ONE_CALL = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
                "operand", "exchange", "twice", "lower", "index", "reorder", "dropout")  # fmt: skip
-#: ENOUGH survivors end a stage. After PAUSE groups since the first survivor, the survivors so far
-#: are tried in whole runs before the stage continues.
+#: A stage ends with more than MAX_SURVIVORS survivors. After MAX_IDLE_GROUPS groups since the first
+#: survivor, the survivors so far are tried in whole runs before the stage continues.
 ENOUGH, PAUSE = 160, 3000
 
 

@@ -14,7 +14,7 @@ from dualml.parity.causes.alteration import Alteration, Shape
 from dualml.parity.models.partners import Pairing, Tensor, changed, fit
 from dualml.parity.models.trace import Trace
 
-#: Largest number of modules that are tried in place of one.
+#: Maximum number of modules that are tried in place of one.
 MOST = 8
 
 

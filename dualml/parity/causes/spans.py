@@ -19,9 +19,10 @@ from dualml.parity.causes.alteration import Alteration, Shape
 from dualml.parity.causes.tables import ACTIVATIONS, SAME, UNARY
 from dualml.parity.models.operations import Operation, name_of, number_of
 
-#: Largest number of calls of a span; how far before a place spans may begin; spans per place.
+#: Maximum number of calls of a span; maximum number of calls before a place at which spans begin;
+#: maximum number of spans per place.
 LONGEST, BACK, MOST = 60, 40, 300
-#: Largest number of modules that a label names.
+#: Maximum number of modules that a label names.
 NAMED = 3
 #: Largest number of calls of a formula, and the functions allowed in it.
 FORMULA = 5

@@ -12,7 +12,7 @@ DEPTH = 4
 #: Attributes of torch optimizers that a state dict contains.
 KNOWN = ("state", "param_groups")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-#: (container, name, value): a place, and the value that it held.
+#: Container, name and saved value of a place in an object.
 Kept = tuple[Any, Any, Any]
 #: Used as the name: the value is the set of attribute names that existed.
 NAMES = object()

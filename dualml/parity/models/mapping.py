@@ -25,11 +25,11 @@ from dualml.errors import UserError, nearest
 from dualml.parity.models.partners import Change, Pair, Pairing, Tensor, canonical, fit
 from dualml.parity.models.ways import Rest
 
-#: The user's map: name → partner, or (partner, "transpose").
+#: The user's map of parameters: name → partner, or (partner, "transpose").
 Asked = Mapping[str, "str | Sequence[str]"]
 #: PyTorch buffers that MindSpore does not have.
 COUNTERS = ("num_batches_tracked",)
-#: Share of the trained parameters of the smaller model that must have partners.
+#: Minimum share of the smaller model's trained parameters that must have partners.
 LEAST = 0.5
 NEAREST = 3  # shapes of the other side that an error names
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Arrays, Trace
 
-#: Largest number of pieces: the gates of an LSTM.
+#: Maximum number of pieces of a parameter: the gates of an LSTM.
 MOST = 4
 #: Phases whose arrays are named like parameters, alone or behind a slot.
 PHASES = ("parameters", "gradient", "update", "state")

@@ -27,7 +27,7 @@ from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leave
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
-#: Largest relative distance of two runs of one step that still counts as reproducible.
+#: Maximum relative distance of two runs of one step that still counts as reproducible.
 SAME = 1e-5
 #: Size of the random offsets that make weights distinguishable.
 UNLIKE = 1e-3

@@ -15,11 +15,11 @@ Row = Mapping[str, Any]
 OF_OPTIMIZER = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_schedule", "twice")
 #: Names of values in a trace, see `dualml.parity.models.operations.Operation`.
 NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
-#: Number of elements of an order that are shown.
+#: Maximum number of elements of an order that are shown.
 SHOWN = 12
 #: Position of the bias among the inputs of a layer.
 BIAS = 2
-#: Number of parameters that are named.
+#: Maximum number of parameters that are named.
 NAMED = 4
 
 

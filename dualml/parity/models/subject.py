@@ -18,6 +18,7 @@ from dualml.errors import UserError, nearest
 
 #: Environment variable set in workers, so that an imported script does not compare again.
 INSIDE = "DUALML_COMPARING"
+#: Hint of an error about a model that a worker cannot build.
 HOW = "pass a class, a function without arguments, or 'module:Name' or 'file.py:Name'"
 
 

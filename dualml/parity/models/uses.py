@@ -14,7 +14,7 @@ PREFIX = "parameter:"
 MEANINGS = ("bias", "mean", "var")
 #: Last parts of names that every layer has.
 COMMON = ("weight", "bias", "w", "b", "kernel", "scale", "shift")
-#: Kinds of calls that take parameters; both frameworks' function names contain these words.
+#: Kinds of calls with parameters; the function names of both frameworks contain these words.
 TAKERS = ("norm", "embed", "gather", "conv")
 
 

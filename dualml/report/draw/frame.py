@@ -74,6 +74,7 @@ def _title(p: Place) -> Iterator[str]:
 
 # --- legend -------------------------------------------------------------------------------------
 
+#: Height of a row of the legend, width of a swatch, and gap between two entries, in pixels.
 ROW, SWATCH, BETWEEN = 22.0, 26.0, 18.0
 
 

@@ -21,7 +21,7 @@ from dualml.report.mathml import mathml
 from dualml.words import Words
 
 CODE = re.compile(r"`([^`]+)`")
-#: Columns with longer texts get a minimum width; long code may be broken.
+#: Columns with texts of more characters get a minimum width; long code may be broken.
 LONG = 44
 LINES = Markup("\n")
 #: Tables with more columns take the full width of the page.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STYLES: dict[Tone, str] = {"good": "green", "near": "cyan", "bad": "red", "muted": "yellow"}
 Parts = Callable[[str], Sequence[str]]
-#: Minimum width of a column in characters while the first column can still shrink.
+#: Minimum width of a column in characters, while the first column can still shrink.
 LEAST = 4
 #: A word, which is kept on one line if it fits.
 WORD = re.compile(r"[!-~\u00a1-\u2e7f]+")

@@ -21,7 +21,7 @@ from dualml.store.run import Run
 
 #: Layers whose cost is negligible compared with linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")
-#: Schedules whose update has the closed form of `vertical_step`.
+#: Schedules for whose update `vertical_step` is the closed form.
 CLOSED = ("1f1b", "gpipe", "eager-1f1b")
 ENOUGH = 5  # measurements needed of each size
 SIZES = 3  # sizes needed for a fit
@@ -176,6 +176,8 @@ def _slowed(arm: SplitArm, link: Link) -> Link:
 
 # --- from which width, or bandwidth, one way to split is faster than another ----------------------
 
+#: Ways to split a model: inside its layers (tensor parallelism), by layer (pipeline), or not at
+#: all.
 INSIDE, BY_LAYER, WHOLE = "inside", "by_layer", "whole"
 PAIRS = ((INSIDE, BY_LAYER), (INSIDE, WHOLE), (BY_LAYER, WHOLE))
 

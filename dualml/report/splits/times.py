@@ -113,6 +113,7 @@ def compared(splits: Splits) -> list[str]:
 
 #: Verdicts against the whole model, the worst last; verdicts not listed are worse.
 VERDICTS = ("", "equal", "statistically equal", "not comparable")
+#: Bars of the parts of an update, and texts of values per arm and backend.
 stacked, listed = partial(shown.stacked, height=0.76), shown.listed
 
 

@@ -27,6 +27,8 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
+#: Kinds of learning rates: that of the smallest batch, scaled in proportion to the batch, scaled
+#: with a warm-up, or another one.
 SAME, SCALED, WARM, OTHER = "same", "scaled", "warm", "other"
 #: Marker of each way to choose the learning rate.
 MARKERS = {SAME: "circle", SCALED: "square", WARM: "triangle", OTHER: "diamond"}

@@ -27,6 +27,7 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 FEWEST = 3  # meshes needed for a comparison
+#: Components of a rank's memory that are drawn.
 SHOWN = (*KNOWN, "activations")
 
 

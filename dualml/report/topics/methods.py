@@ -18,6 +18,7 @@ from dualml.words import Words, numbers
 
 SHORT = 8  # letters of a fingerprint
 PRECISIONS = ("fp32", "bf16", "fp16")
+#: Columns that identify a row.
 WHICH = ("method", "`arm`", "backend")
 COLORS = {"fp32": "forward", "bf16": "plum", "fp16": "backward"}
 

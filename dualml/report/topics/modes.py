@@ -26,7 +26,7 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 OVERLAP, ACCUMULATE = "overlap", "accumulate"
-SAME = 5e-7  # smaller differences of losses are rounding
+SAME = 5e-7  # differences of losses below this are rounding
 #: Mode, in the order of tables → settings besides the aggregation that may differ.
 WAYS: Mapping[str, tuple[str, ...]] = {
     NATIVE: (),

@@ -16,7 +16,7 @@ from dualml.store.run import Run
 from dualml.words import Words, numbers
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
-#: Primitive → backend → distinct ways of execution, e.g. ``composed: gather and fold``.
+#: Primitive → backend → distinct implementations, such as ``composed: gather and fold``.
 Ways = Mapping[str, Mapping[str, Sequence[str]]]
 
 

@@ -15,7 +15,7 @@ from dualml.words import Words
 if TYPE_CHECKING:
     from dualml.aggregation import Schedule, Transfer
 
-MOST = 8  # ranks that stay readable
+MOST = 8  # ranks that are still readable
 #: Operation of the receiver → colour of the message.
 THEN = {"add": "blue", "put": "vermilion"}
 COLUMN = {False: 60, True: 86}  # pixels of a step, wider where chunks are named

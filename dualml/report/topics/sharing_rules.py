@@ -12,6 +12,8 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words
 
+#: Formulas: the reduced gradient of a shard, its update, and the bytes sent with two and with three
+#: collectives.
 _REDUCE = r"g_{t,r} = \sum_{s=0}^{N-1} ( \frac{b_s}{B} g_{t,s} )_r"
 _OWN = r"\theta_{t,r} = \theta_{t-1,r} + u_t ( g_{t,r} )"
 _SENT = r"q = 2 \, S \, \frac{N - 1}{N}"
@@ -25,7 +27,8 @@ STAGES = {
     "all_reduce": (r"q = 2 \, S \, \frac{N - 1}{N} + S \, \frac{N - 1}{N}",),
 }
 ZERO = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, sec. 5, 7"  # noqa: E501
-#: Recomputation setting → activations A kept of L blocks, seconds T of an update.
+#: Recomputation setting → formulas of the activations A kept of L blocks and of the seconds T of an
+#: update, and their source.
 AGAIN = {
     "selective": (
         (r"A = \sum_{l=1}^{L} ( A_l - s_l )", r"T = F + F_s + B"),

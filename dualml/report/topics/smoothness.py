@@ -14,6 +14,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run, Trial
 from dualml.words import Words, numbers
 
+#: Minimum number of changes of the loss for a standard deviation.
 FEWEST = 3
 
 

@@ -17,7 +17,7 @@ from dualml.words import Words
 #: Most figures of each kind; most ranks of a drawn plan, preferred number of micro-batches.
 PLANS, ORDERS, TIMELINES = 6, 5, 6
 RANKS, TELLING = 4, 4
-#: Keys that identify a plan, regardless of its schedule and its slow ranks.
+#: Keys that identify a plan regardless of its schedule and its slow ranks.
 SAME = ("model", "mesh", "stages", "place", "styles", "trainers", "engine")
 
 

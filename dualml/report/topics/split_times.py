@@ -20,6 +20,7 @@ from dualml.words import Words, numbers
 
 PIXELS, BETWEEN = 17.0, 0.45  # height of a bar; gap between two arms, in bars
 SHARES = 6  # most arms in a sentence
+#: Parts of an update in which a rank does not compute.
 BESIDES = ("wait", "transfer", "rest")
 
 

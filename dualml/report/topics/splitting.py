@@ -12,7 +12,7 @@ from dualml.store.run import Run
 from dualml.words import Words
 
 _BUBBLE = r"\frac{p-1}{m+p-1}"
-#: Way to split a model → the formulas of its card.
+#: Way to split a model → formulas of its card.
 WAYS: dict[str, tuple[str, ...]] = {
     "by_layer": (
         r"a_{s+1} = f_s ( a_s , \theta_s )",

@@ -13,9 +13,9 @@ from dualml.store.run import Run, Trial
 from dualml.store.usage import Usage
 from dualml.words import Words, numbers
 
-#: Number of cores busy with other processes from which on the machine counts as shared.
+#: Number of cores kept busy by other processes from which on a machine counts as shared.
 OTHERS = 0.25
-#: Seconds that a summary must cover to show the load by other processes.
+#: Minimum seconds of a summary that shows the load by other processes.
 LONG_S = 2.0
 
 

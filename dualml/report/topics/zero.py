@@ -17,6 +17,7 @@ from dualml.report.topics.device_memory import PARTS
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
+#: Name of the series of values from the closed form.
 CLOSED = "closed"
 
 

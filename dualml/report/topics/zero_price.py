@@ -18,6 +18,7 @@ from dualml.report.topics import Topic
 from dualml.store.run import Run
 from dualml.words import Words, numbers
 
+#: Series of bytes sent → colour.
 LOOKS = {"wire": "steel", "wire_more": "brick"}
 
 
