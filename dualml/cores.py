@@ -30,7 +30,7 @@ class Watch:
     def busy(self) -> list[float]:
         """Return, per usable core, the fraction of time that other processes kept it busy.
 
-        Waits until `LEAST_S` have passed. Which core this process used is unknown, so its own CPU
+        Waits until `MIN_INTERVAL_S` have passed. Which core this process used is unknown, so its own CPU
         time is subtracted from all cores in proportion.
         """
         time.sleep(max(0.0, self.start[0] + LEAST_S - time.monotonic()))

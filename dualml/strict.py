@@ -43,7 +43,7 @@ def explain(
 
 
 def shortened(text: str) -> str:
-    """Escape unprintable characters and truncate the text to `LONGEST` characters."""
+    """Escape unprintable characters and truncate the text to `MAX_VALUE_CHARS` characters."""
     text = plain(text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 

@@ -114,7 +114,7 @@ def legible(path: Path) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Read a regular file, up to the few bytes more than `MOST` that show that it is too long."""
+    """Read a regular file, up to the few bytes more than `MAX_SOURCE_BYTES` that show that it is too long."""
     with open_to_read(path, links=False) as stream:
         return stream.read(MOST + 1)
 

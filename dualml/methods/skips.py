@@ -39,7 +39,7 @@ class Skips:
             scale: function that returns the current loss scale; called only for an error message.
 
         Raises:
-            TrialError: `HOPELESS` consecutive updates were skipped.
+            TrialError: `MAX_SKIPPED_UPDATES` consecutive updates were skipped.
         """
         if made:
             self.lost = 0

@@ -126,7 +126,7 @@ def measure(
     """Yield every distance in execution order: by step, by phase, along the layers.
 
     At step 1 every backend has the same weights, so the envelope is that of step 1. Later it is the
-    largest up to `AHEAD` times that step (excluding chaotic steps), because a pair of backends may
+    largest up to `EARLIER_FACTOR` times that step (excluding chaotic steps), because a pair of backends may
     hit a non-differentiable point earlier than the draws did.
     """
     steps = sorted(set(a.data) & set(b.data))

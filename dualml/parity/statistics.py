@@ -16,7 +16,7 @@ def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -
     """Test whether the mean difference is inside ±``margin`` with two one-sided paired t-tests.
 
     Args:
-        a, b: one value (a fraction) for each seed, paired; at least `ENOUGH`.
+        a, b: one value (a fraction) for each seed, paired; at least `MIN_SEEDS`.
 
     Returns:
         ``{"equivalent", "mean", "low", "high", "margin", "seeds"}``, the interval being the

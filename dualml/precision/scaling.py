@@ -28,7 +28,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def hopeless(scale: float, remedy: str) -> TrialError:
-    """Return the error that ends a trial after `HOPELESS` skipped updates in a row, the last with
+    """Return the error that ends a trial after `MAX_SKIPPED_UPDATES` skipped updates in a row, the last with
     this scale."""
     return TrialError(
         f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the last "
@@ -64,7 +64,7 @@ class Scaler:
         """Return whether the update is applied, and set the scale of the next one.
 
         Raises:
-            TrialError: `HOPELESS` updates in a row have been skipped.
+            TrialError: `MAX_SKIPPED_UPDATES` updates in a row have been skipped.
         """
         dynamic = self.fixed is None
         if finite:

@@ -147,7 +147,7 @@ def _rank(s: Seen) -> list[str]:
 
 
 def _machine(now: Sample) -> list[float | None]:
-    """Return the values of `OF_MACHINES` in their order; memory in MiB."""
+    """Return the values of `MACHINE_COLUMNS` in their order; memory in MiB."""
     return [now.busy, now.cores, now.used / 2**20, now.power, now.temperature]
 
 

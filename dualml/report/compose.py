@@ -148,7 +148,7 @@ def _small(block: Block) -> Block:
 
 
 def _telling(results: Sequence[Part], anchors: set[str]) -> list[Item]:
-    """Return at most `MOST` sentences for the first screen: the first of each leading topic,
+    """Return at most `MAX_FINDINGS` sentences for the first screen: the first of each leading topic,
     then the second ones. Each links to its evidence, or to its topic if the evidence is not on
     the page."""
     linked = [

@@ -55,7 +55,7 @@ def inside(path: Path, run: Path) -> bool:
 def read(path: Path, after: int | None = None) -> Piece:
     """Read a log after ``after`` bytes, or its end.
 
-    Returns at most `LAST` bytes, without splitting a character; a chunk that starts elsewhere
+    Returns at most `TAIL_BYTES` bytes, without splitting a character; a chunk that starts elsewhere
     starts at a line. Empty if the log cannot be read.
     """
     try:

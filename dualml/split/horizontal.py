@@ -82,7 +82,7 @@ class Shard:
         styles: layer → ``column``, ``row`` or ``whole``.
         part: this rank's position in the group.
         parts: number of ranks in the group.
-        positions: how ranks shard positions, a key of `SHARED`; empty: they do not.
+        positions: how ranks shard positions, a key of `POSITION_SLICES`; empty: they do not.
 
     Raises:
         UserError: a layer cannot be split as requested.

@@ -43,7 +43,7 @@ class Mailbox:
             self.ask(peer)
 
     def ask(self, peer: int) -> None:
-        """Post receives from a rank until `AHEAD` are pending."""
+        """Post receives from a rank until `POSTED_RECEIVES` are pending."""
         while self.expected[peer] and len(self.asked[peer]) < AHEAD:
             key, *size = self.expected[peer].popleft()
             self.asked[peer].append((key, self.comm.irecv(self.empty(*size), peer)))

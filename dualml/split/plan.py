@@ -55,7 +55,7 @@ class SplitPlan:
         engine: ``messages``: stages exchange messages; ``rpc``: one rank, the `driver`, calls all
             stages; ``devices``: each rank holds all stages, on devices of its process.
         shared: how ranks of a tensor-parallel group shard the positions of a text, a key of
-            `positions.SHARED`; empty: each rank has all positions. With ``context`` they share no
+            `positions.POSITION_SLICES`; empty: each rank has all positions. With ``context`` they share no
             layers.
         regather: whether an all-gathered segment input is saved as the local shard only, and
             gathered again for the backward pass.

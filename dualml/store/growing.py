@@ -58,7 +58,7 @@ class Growing:
         return max((int(c.step[-1]) for c in self._curves.values()), default=None)
 
     def look(self) -> bool:
-        """Read at most `PIECE` new bytes and return whether anything has changed. It is
+        """Read at most `MAX_POLL_BYTES` new bytes and return whether anything has changed. It is
         thread-safe."""
         with self._lock:
             return self._read_new_lines()

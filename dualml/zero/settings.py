@@ -24,7 +24,7 @@ class Sharding:
 
     Attributes:
         stage: 1: optimizer state; 2: also gradients; 3: also weights.
-        reduce: one of `WAYS`.
+        reduce: one of `REDUCE_MODES`.
         bucket_bytes: bytes of a unit, see `dualml.zero.units.units_of`; 0: every layer with
             parameters is a unit.
         native: whether the framework's own collectives are used.

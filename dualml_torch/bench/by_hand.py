@@ -112,7 +112,7 @@ class ByHand(Loop):
     """Samples and order on the device, one gather a batch, no waiting within a round.
 
     Args:
-        how: a key of `HOW`.
+        how: a key of `OPTIMIZER_OPTIONS`.
         precision: the type that autocast computes in; float16 with a scaled loss.
     """
 

@@ -41,7 +41,7 @@ def embedding_bag(
 
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Products of all elements, then sums; a letter twice in one operand is left to PyTorch, and
-    so are more than `MOST` products."""
+    so are more than `MAX_ELEMENTS` products."""
     given, arrow, output = equation.replace(" ", "").partition("->")
     letters = given.split(",")
     if len(operands) == 1 and isinstance(operands[0], list | tuple):

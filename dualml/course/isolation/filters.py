@@ -81,7 +81,7 @@ BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 
 def filter_system_calls(network: bool) -> bool:
     """Refuse system calls that a student's code does not need, for this process and its threads:
-    the calls of `REFUSED`, new processes (not threads), and sockets except those of `FAMILIES` with
+    the calls of `REFUSED_SYSCALLS`, new processes (not threads), and sockets except those of `FAMILIES` with
     a ``network``.
 
     Needs ``NO_NEW_PRIVS``.

@@ -1,7 +1,7 @@
-"""Statistical bounds: a right answer exceeds one about once in `ONCE_IN` times.
+"""Statistical bounds: a right answer exceeds one about once in `TESTS_PER_FALSE_ALARM` times.
 
 A judgement makes fewer than fifty of these tests, so that the probability of refusing a right
-solution by chance is below 50 / ONCE_IN = 5e-8.
+solution by chance is below 50 / TESTS_PER_FALSE_ALARM = 5e-8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOG = math.log(2 * ONCE_IN)
 
 def chi_square_most(freedom: int) -> float:
     """Return a bound that a χ² variable with this many degrees of freedom exceeds with probability
-    1 / ONCE_IN at most (Laurent & Massart 2000, "Adaptive estimation of a quadratic functional",
+    1 / TESTS_PER_FALSE_ALARM at most (Laurent & Massart 2000, "Adaptive estimation of a quadratic functional",
     lemma 1)."""
     return freedom + 2 * math.sqrt(freedom * LOG) + 2 * LOG
 

@@ -119,7 +119,7 @@ def seeds_differ(parts: Parts) -> Seen | None:
 
 def mixed(parts: Parts) -> Seen | None:
     """Check that the samples of a label are not assigned in their order: if ranks share a label,
-    consecutive samples change ranks more often than necessary. If a second rank has `FEW` or more
+    consecutive samples change ranks more often than necessary. If a second rank has `MIN_SECOND_RANK_SAMPLES` or more
     samples of a label, chance violates this once in thousands of cases; it is reported only if all
     cases violate it."""
     seen: tuple[int, int] | None = None

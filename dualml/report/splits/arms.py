@@ -52,7 +52,7 @@ class SplitArm:
 
     @property
     def ways(self) -> list[str]:
-        """All ways in which the model is split, keys of `splitting.WAYS`, the most specific
+        """All ways in which the model is split, keys of `splitting.SPLIT_FORMULAS`, the most specific
         last."""
         there = {
             "by_layer": self.mesh.pipeline > 1,

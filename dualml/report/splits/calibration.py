@@ -203,7 +203,7 @@ class Question:
         """Return the predicted seconds of an update; None if the link was not fitted.
 
         Args:
-            way: `INSIDE`, `BY_LAYER` or `WHOLE`.
+            way: `TENSOR_SPLIT`, `LAYER_SPLIT` or `UNSPLIT`.
             sizes: d₀ … d_L, the sizes of the layers.
             rate: bytes per second of the link; 0: as measured.
         """

@@ -40,8 +40,8 @@ SOURCE = "Goyal et al. 2017, Accurate, Large Minibatch SGD: Training ImageNet in
 @dataclass(frozen=True)
 class Arm:
     """An arm with its batch size. ``kind``: the learning rate is that of the smallest batch
-    (`SAME`), is scaled in proportion (`SCALED`; with a warm-up: `WARM`), or is another one
-    (`OTHER`)."""
+    (`SAME_RATE`), is scaled in proportion (`SCALED_RATE`; with a warm-up: `WARMUP_RATE`), or is another one
+    (`OTHER_RATE`)."""
 
     name: str
     batch: int

@@ -103,7 +103,7 @@ def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
 
 
 def layouts(run: Run) -> list[Layout]:
-    """Return the arms that differ only in their split, if they use at least `FEWEST` meshes. Arms
+    """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes. Arms
     with sequence or context parallelism are left out."""
     splits = Splits(run)
     plain = [a for a in healthy(splits) if not a.split.sequence and a.split.context == 1]

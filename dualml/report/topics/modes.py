@@ -37,7 +37,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 
 
 class Pair(NamedTuple):
-    """An arm that trains in one of the `WAYS`, and ``other``, the plain arm that does the same
+    """An arm that trains in one of the `MODE_SETTINGS`, and ``other``, the plain arm that does the same
     (None: there is none)."""
 
     way: str
@@ -76,7 +76,7 @@ class Held(Result):
 
 
 def way(run: Run, arm: str) -> str:
-    """Return the key of `WAYS` that an arm uses, empty if none."""
+    """Return the key of `MODE_SETTINGS` that an arm uses, empty if none."""
     settings = ranks.aggregation(run, arm)
     if settings.strategy in (NATIVE, REPLICAS):
         return settings.strategy
@@ -98,7 +98,7 @@ def _whole(run: Run, arm: str) -> str | None:
 
 
 def pairs(run: Run) -> list[Pair]:
-    """Return every arm that trains in one of the `WAYS`, in their order, with its plain arm."""
+    """Return every arm that trains in one of the `MODE_SETTINGS`, in their order, with its plain arm."""
     healthy = {arm: way(run, arm) for arm in ranks.training(run) if not ranks.slow(run, arm)}
     return [Pair(w, arm, _other(run, w, arm)) for w in WAYS for arm in healthy if healthy[arm] == w]
 
