@@ -96,6 +96,8 @@ def pytest_configure(config: pytest.Config) -> None:
         patient()
     if wrong := wrong_frameworks():
         pytest.exit("; ".join(wrong), returncode=4)
+    if importlib.util.find_spec("dualml"):
+        register_account(config)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts aside
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what the tests start inherits it
     # What the tests start runs the code that they import, installed or not.
@@ -112,6 +114,15 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in ("GLOG_v", "MS_SUBMODULE_LOG_v", "ONEDNN_MAX_CPU_ISA"):
             if name in (found := environ(1)):
                 os.environ.setdefault(name, found[name])
+
+
+def register_account(config: pytest.Config) -> None:
+    """Let the session say what the conformance suite judged."""
+    from conformance.account import Account, suite_files
+
+    from dualml.backend import backends
+
+    config.pluginmanager.register(Account(backends(), suite_files()), "account")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
