@@ -1,4 +1,4 @@
-"""One update in MindSpore taken apart: two compiled cells, flat gradients between them."""
+"""One MindSpore update in separate steps: two compiled cells, with flat gradients between them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class FlatGradient(nn.Cell):
-    """Loss, and the gradient times a factor as one tensor for each group of parameters.
+    """A cell that returns the loss, and the gradients times a factor as one flat tensor per group
+    of parameters.
 
     Args:
-        scaled: whether the loss is multiplied with the factor, not its gradients.
+        scaled: whether the loss is multiplied by the factor, instead of its gradients.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class FlatGradient(nn.Cell):
 
 
 class FlatUpdate(nn.Cell):
-    """The optimizer on flat gradients; of a scaled loss what takes the scale off comes first."""
+    """A cell that runs the optimizer on flat gradients; with a scaled loss, the inverse scale comes
+    first."""
 
     def __init__(
         self, optimizer: nn.Optimizer, spans: tuple[tuple[int, int, int], ...], scaled: bool
@@ -70,7 +72,7 @@ class FlatUpdate(nn.Cell):
 
 
 class FlatParameters(nn.Cell):
-    """The parameters as one tensor for each group."""
+    """A cell that returns the parameters as one flat tensor per group."""
 
     def __init__(self, parameters: ms.ParameterTuple, groups: Groups) -> None:
         super().__init__(auto_prefix=False)
@@ -87,7 +89,7 @@ class FlatParameters(nn.Cell):
 
 
 class FlatAssign(nn.Cell):
-    """Replace the parameters by parts of flat tensors."""
+    """A cell that sets the parameters from flat tensors."""
 
     def __init__(
         self, parameters: ms.ParameterTuple, spans: tuple[tuple[int, int, int], ...]
@@ -105,7 +107,7 @@ class FlatAssign(nn.Cell):
 
 
 class MindSporePieces:
-    """See `dualml.backend.ability.Pieces`."""
+    """MindSpore implementation of `dualml.backend.capability.GradientBuckets`."""
 
     def __init__(self, training: MindSporeTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout
@@ -128,7 +130,7 @@ class MindSporePieces:
         self._assign = Compiled(FlatAssign(parameters, tuple(spans)))
 
     def factor(self, value: float) -> ms.Tensor:
-        """What a rank's gradient is multiplied with, of a scaled loss."""
+        """Return the factor of a rank's gradient times the loss scale, as a tensor."""
         factor: ms.Tensor = self.training.number(value * self.training.scale)
         return factor
 
@@ -157,7 +159,7 @@ class MindSporePieces:
         self._assign(*parameters)
 
     def held(self) -> int:
-        """Of what `FlatGradient` hands out."""
+        """Return the bytes of the tensors that `FlatGradient` returns."""
         return sum(self.training.parameters[n].nbytes for names in self.layout for n in names)
 
     def named(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:

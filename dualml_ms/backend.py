@@ -30,14 +30,14 @@ from dualml_ms.split import MindSporeStage
 
 
 class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
-    """See `dualml.backend.Backend`.
+    """MindSpore implementation of `dualml.backend.Backend`.
 
     Args:
         device: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``ascend``.
         threads: recorded; MindSpore takes its threads from the environment of the process.
 
     Raises:
-        UserError, Unsupported: a device that is not there, or that this build cannot drive.
+        UserError, Unsupported: a device that does not exist, or that this build cannot drive.
     """
 
     name = "mindspore"
@@ -50,9 +50,9 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device, self.threads = resolve_device(device), threads
         ms.set_context(mode=ms.GRAPH_MODE)
-        if ms.get_context("deterministic") != "ON":  # once in the life of a process
+        if ms.get_context("deterministic") != "ON":  # once per process
             ms.set_deterministic(True)  # kernels on a CPU repeat bit for bit anyway
-        ms.set_seed(0)  # nothing here draws from it; a stray draw would at least repeat
+        ms.set_seed(0)  # nothing here uses it; a stray draw would at least repeat
 
     def environment(self) -> dict[str, str]:
         return environment(self.device, self.threads)

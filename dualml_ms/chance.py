@@ -1,4 +1,4 @@
-"""MindSpore's random operators, drawing from a source that both frameworks share."""
+"""MindSpore's random operators, drawing from an RNG that both frameworks share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CHANNELS = ("Dropout2D", "Dropout3D")
 
 
 class Drawn(MsDispatchMode):
-    """Inside, Dropout of every kind, ``Bernoulli`` and ``UniformReal`` take their numbers from
-    `Chance`; the gradient of a Dropout is its own, through the mask that it is given."""
+    """A mode inside which Dropout of every kind, ``Bernoulli`` and ``UniformReal`` draw from a
+    `SharedRng`; the gradient of a Dropout is its own, through the given mask."""
 
     def __init__(self, chance: Chance) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Drawn(MsDispatchMode):
 
 
 def drawn(chance: Chance, func: Any, args: Sequence[Any]) -> Any:
-    """What a random operator returns, None for every other."""
+    """Return the result of a random operator; None for every other operator."""
     if len(args) != 3 or not isinstance(args[0], ms.ops.Primitive):
         return None
     primitive, (first, *rest) = args[0], args[2] or (None,)

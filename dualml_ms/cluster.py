@@ -1,7 +1,7 @@
-"""How a rank joins MindSpore's cluster on the CPU, and leaves it.
+"""Joining and leaving MindSpore's cluster on the CPU.
 
-The best way is a key-value store in rank 0 (0.1 s). The functions for it are not public: where they
-are missing, rank 0 starts the documented scheduler process instead (2 to 6 s).
+The fastest way is a key-value store in rank 0 (0.1 s). Its functions are not public: where they are
+missing, rank 0 starts the documented scheduler process instead (2 to 6 s).
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ from dualml_ms.rendezvous import (
     variables,
 )
 
-#: Until a sleep is cut short for the first time, and between the next times. MindSpore looks for a
-#: rank's address 19 times, 3 s apart: half a second leaves 9 s to ranks that share a core.
+#: Seconds until a sleep is cut short for the first time, and between the next times. MindSpore
+#: looks for a rank's address 19 times, 3 s apart: half a second leaves 9 s to ranks that share a
+#: core.
 WAKE_S = 0.1, 0.5
 
 
 class Membership:
-    """This process in the cluster.
+    """Membership of this process in the cluster.
 
     Attributes:
-        way: ``alone``, ``store``, ``scheduler`` or ``env``.
-        broken: a collective failed; nobody is waited for any more.
+        join_method: ``alone``, ``store``, ``scheduler`` or ``env``.
+        broken: whether a collective has failed; then leaving does not wait for other ranks.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class Membership:
         self._left = False
 
     def group(self, ranks: Sequence[int]) -> str | None:
-        """MindSpore's name for these world ranks, None for a rank alone; members only call it."""
+        """Return MindSpore's name of a group of world ranks, None for a single rank; only members
+        call it."""
         chosen = tuple(ranks)
         if len(chosen) == 1:
             return None
@@ -75,7 +77,8 @@ class Membership:
         return self._groups[chosen]
 
     def leave(self, place: Place) -> None:
-        """Wait on the board until every rank is done: a rank that ends takes its queues along."""
+        """Wait until every rank is done, because a rank that ends takes its message queues
+        along."""
         if self._left:
             return
         self._left = True
@@ -89,7 +92,7 @@ class Membership:
 
 
 def join(place: Place, device: str = "cpu") -> Membership:
-    """Bring this process into the cluster of all ranks, within about ``place.timeout`` seconds.
+    """Join the cluster of all ranks, within about ``place.timeout`` seconds.
 
     Raises:
         CommunicationError: ranks missing, by number; a port in use; a cluster that does not form.
@@ -106,8 +109,8 @@ def join(place: Place, device: str = "cpu") -> Membership:
     host, port = address_of(address) if scheme == "tcp" else (LOOPBACK, 0)
     if scheme == "env":
         check_environment(place)
-    # Else operators are queued: a message could still change after `send`, errors would come up
-    # somewhere else, and the threads of the queue spin.
+    # Otherwise operators are queued: a message could still change after `send`, errors would be
+    # raised elsewhere, and the threads of the queue spin.
     ms.runtime.launch_blocking()
     if place.size == 1:
         return Membership("alone", 1)
@@ -115,12 +118,12 @@ def join(place: Place, device: str = "cpu") -> Membership:
     os.environ["MS_CPU_COMM_OP_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
     ways = meet(place, "join", "store" if store_functions() else "scheduler")
     way = "store" if set(ways.values()) == {"store"} else "scheduler"
-    # With a scheduler the sleeps are what gives a slower rank its time: attempts are counted.
+    # With a scheduler the sleeps give a slower rank its time, because attempts are counted.
     with impatient() if way == "store" and scheme != "env" else nullcontext():
         env = scheme == "env"
         member = by_environment(place) if env else by_address(place, way, host, port)
         with formed(place):
-            # Connections are made by the first collective: made here, they are part of joining.
+            # The first collective makes the connections: made here, they are part of joining.
             one = ms.Tensor.from_numpy(np.ones(1, np.float32))
             md.all_reduce(one)
             if one.asnumpy()[0] != place.size:
@@ -131,7 +134,8 @@ def join(place: Place, device: str = "cpu") -> Membership:
 
 
 def by_address(place: Place, way: str, host: str, port: int) -> Membership:
-    """Rank 0 opens a port and tells which; the others read it from the board."""
+    """Join at an address: rank 0 opens a port and publishes it; the others read it from the store
+    of notes."""
     key = f"address.{place.key}"
     store = scheduler = None
     if place.rank == 0:
@@ -154,7 +158,7 @@ def by_address(place: Place, way: str, host: str, port: int) -> Membership:
         with formed(place):
             if way == "store":
                 store = store or open_store(place, host, int(detail))
-                meet(place, "store", "")  # the attempts to come are for ranks that begin together
+                meet(place, "store", "")  # further attempts assume that ranks begin together
                 form = store_functions()[1]
                 form("mccl", timedelta(seconds=place.timeout), place.size, place.rank, store)
             else:
@@ -168,7 +172,8 @@ def by_address(place: Place, way: str, host: str, port: int) -> Membership:
 
 
 def check_environment(place: Place) -> None:
-    """Refuse ``env://`` where ``msrun`` prepared nothing, or something for other ranks."""
+    """Raise UserError for ``env://`` if ``msrun`` has prepared nothing, or something for other
+    ranks."""
     settings = {name: os.environ.get(name, "") for name in ("MS_ROLE", "MS_WORKER_NUM")}
     if settings != {"MS_ROLE": "MS_WORKER", "MS_WORKER_NUM": str(place.size)}:
         raise UserError(
@@ -178,8 +183,8 @@ def check_environment(place: Place) -> None:
 
 
 def by_environment(place: Place) -> Membership:
-    """The cluster that ``msrun`` prepared for this process."""
-    # msrun's own are 30 min for all to come, and 3 to 5 s between two attempts.
+    """Join the cluster that ``msrun`` has prepared for this process."""
+    # msrun's defaults are 30 min for all to join, and 3 to 5 s between two attempts.
     os.environ["MS_TOPO_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
     for name in ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER"):
         os.environ.setdefault(name, "1")
@@ -196,14 +201,15 @@ def by_environment(place: Place) -> Membership:
 
 
 def name_world(place: Place) -> None:
-    """`send` of 2.10 asks for the world by the name it has on another device, and fails."""
+    """Register the world under a second name: `send` of MindSpore 2.10 asks for it by the name it
+    has on another device, and fails."""
     for cache, value in (("_GROUP_RANK_CACHE", place.rank), ("_GROUP_SIZE_CACHE", place.size)):
         getattr(private, cache, {})["hccl_world_group"] = value
 
 
 @contextmanager
 def formed(place: Place) -> Iterator[None]:
-    """Tell the others, and whom this rank heard nothing from, where the framework gives up."""
+    """Report errors of joining to the other ranks, with the ranks that were not heard from."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:
@@ -217,9 +223,9 @@ def formed(place: Place) -> Iterator[None]:
 
 @contextmanager
 def impatient() -> Iterator[None]:
-    """Cut short the seconds MindSpore sleeps between its attempts to join: a signal wakes it."""
+    """Shorten the seconds that MindSpore sleeps between its attempts to join, by a timer signal."""
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getitimer(signal.ITIMER_REAL)[0]:  # the timer is somebody else's
+    if not main or signal.getitimer(signal.ITIMER_REAL)[0]:  # the timer is in use
         yield
         return
     before = signal.signal(signal.SIGALRM, lambda *_: None)
@@ -233,7 +239,7 @@ def impatient() -> Iterator[None]:
 
 
 def meet(place: Place, what: str, note: str) -> dict[int, str]:
-    """Every rank's note, or the ranks that posted none in time."""
+    """Return every rank's note; fail with the ranks that posted none in time."""
     everyone = range(place.size)
     notes = exchange_notes(
         place.board, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
@@ -242,7 +248,7 @@ def meet(place: Place, what: str, note: str) -> dict[int, str]:
 
 
 def wait_note(place: Place, key: str) -> str:
-    """Rank 0's note."""
+    """Wait for rank 0's note and return it."""
     end_ = time.monotonic() + place.timeout
     while (note := place.board.read(key)) is None:
         if time.monotonic() > end_:

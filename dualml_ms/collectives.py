@@ -1,4 +1,4 @@
-"""Collectives of mindspore.mint.distributed, and the one line of those that fail."""
+"""Collectives of mindspore.mint.distributed, with errors as one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class MindSporeCollectives(Communicator):
     member: Membership
 
     def _contiguous(self, x: ms.Tensor) -> ms.Tensor:
-        """What collectives and NumPy can write to: of other tensors both get a copy, silently."""
+        """Return a contiguous tensor, which collectives and NumPy can write to; others they copy
+        silently."""
         return x if x.is_contiguous() else self.copy(x)
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
@@ -36,7 +37,7 @@ class MindSporeCollectives(Communicator):
     def _all_reduce_native(self, x: ms.Tensor, op: str) -> ms.Tensor:
         if x.size:
             md.all_reduce(x, op, self.group)
-            x.asnumpy()  # waits, also where somebody switched the queue on again
+            x.asnumpy()  # waits, even if the queue has been switched on again
         return x
 
     def _broadcast_native(self, x: ms.Tensor, root: int) -> ms.Tensor:
@@ -54,7 +55,7 @@ class MindSporeCollectives(Communicator):
 
     def _gather_native(self, x: ms.Tensor, root: int) -> list[ms.Tensor] | None:
         at_root = self.rank == root
-        # The others have to name tensors too, which are left alone.
+        # The other ranks have to pass tensors too, which are not written.
         parts = [self.empty_like(x) for _ in self.ranks] if at_root else [x] * self.size
         if x.size:
             md.gather(x, parts, self.ranks[root], self.group)
@@ -66,7 +67,7 @@ class MindSporeCollectives(Communicator):
     ) -> ms.Tensor:
         if not x.size:
             return x
-        # A tensor of no dimensions ends the process with a segmentation fault.
+        # A 0-dim tensor crashes the process with a segmentation fault.
         flat = x.asnumpy().reshape(-1)
         into = ms.Tensor.from_numpy(flat)
         pieces = [ms.Tensor.from_numpy(p.asnumpy().reshape(-1)) for p in parts or [x] * self.size]
@@ -75,6 +76,8 @@ class MindSporeCollectives(Communicator):
 
     @contextmanager
     def _name_errors(self, primitive: str) -> Iterator[None]:
+        """Translate MindSpore's errors into one line: the operation, the rank and the likely
+        cause."""
         try:
             yield
         except (RuntimeError, ValueError, TypeError, KeyError) as error:

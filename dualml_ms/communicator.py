@@ -23,7 +23,7 @@ DTYPES = {
 }
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 NATIVE = ("broadcast", "gather", "all_gather", "scatter")
-#: Reductions that md has not → what they are made of.
+#: Reductions that md does not have → the functions that they are composed of.
 FOLDED = {
     "all_reduce": "mint.distributed.all_gather",
     "reduce": "mint.distributed.gather",
@@ -37,13 +37,13 @@ COMPOSED = {
 
 
 def connect(place: Place, device: str = "cpu") -> MindSporeCommunicator:
-    """Join the other ranks; the communicator of all of them.
+    """Join the other ranks and return the communicator of all of them.
 
-    From here on operators outside compiled cells run when they are called (`launch_blocking`).
+    From here on operators outside of compiled cells run when they are called (`launch_blocking`).
 
     Args:
         place: of this rank.
-        device: ``cpu`` or ``auto``; there is no other one here that ranks could talk from.
+        device: ``cpu`` or ``auto``; no other device supports communication between ranks here.
 
     Raises:
         CommunicationError: ranks that did not come in time, by number, or a port that is in use.
@@ -53,11 +53,11 @@ def connect(place: Place, device: str = "cpu") -> MindSporeCommunicator:
 
 
 class MindSporeCommunicator(MindSporeCollectives):
-    """Tensors between processes; see `dualml.communicator.Communicator`. `connect` makes it of the
-    ``place`` of this rank and what it has joined, ``member``.
+    """MindSpore implementation of `dualml.communicator.Communicator` between processes, made by
+    `connect` from the ``place`` of this rank and its membership in the cluster, ``member``.
 
     On a CPU `Tensor.asnumpy` is a view of a contiguous tensor's own memory and `Tensor.from_numpy`
-    makes a tensor of an array's, for compiled cells and collectives alike (measured, and tested in
+    shares an array's memory, for compiled cells and collectives alike (measured, and tested in
     tests/mindspore). So the arithmetic here is NumPy's: a copy of 4 MB takes 6 ms by `Tensor.copy`
     and a sum 0.25 ms by `ops.add`, against less than 1 and 0.1 ms.
     """
@@ -89,10 +89,10 @@ class MindSporeCommunicator(MindSporeCollectives):
             return How("native", f"mint.distributed.all_reduce{divided}")
         details = {
             "exchange": How("native", "mint.distributed.send, recv"),
-            # md.barrier returns before the others are there and logs an error on a CPU.
+            # On a CPU md.barrier returns before the other ranks arrive and logs an error.
             "barrier": How("composed", "mint.distributed.all_reduce of one element"),
             "subgroup": How("native", "mint.distributed.new_group"),
-            # Beside it, CommHandle has a wait and nothing that tells whether it is done.
+            # Besides, CommHandle has a wait, but no query of completion.
             # async_op starts in 0.4 ms where operators are queued, but nothing is gained on two
             # cores: 1.6 s for a collective and a computation that take 0.5 and 0.9 s.
             "asynchronous": How("unsupported", "the call returns when the result is there"),
@@ -149,17 +149,17 @@ class MindSporeCommunicator(MindSporeCollectives):
         return x
 
     def synchronize(self) -> None:
-        """Every method here returns when its result is there."""
+        """Do nothing: every method here returns when its result is complete."""
 
     def sent(self) -> int | None:
-        """Count what ``mccl`` writes to its sockets."""
+        """Return the bytes that ``mccl`` has written to its sockets."""
         return sent_bytes()
 
     def close(self) -> None:
-        """Wait until every rank is done, and leave; harmless when called again.
+        """Wait until every rank is done, and leave; further calls do nothing.
 
         Raises:
-            CommunicationError: ranks that did not come to the end in time, by number.
+            CommunicationError: ranks that did not finish in time, by number.
         """
         if self.whole:
             self.member.leave(self.place)

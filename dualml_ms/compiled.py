@@ -1,4 +1,4 @@
-"""Cells that are called as the graphs they were compiled to."""
+"""Cells that are called directly as their compiled graphs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from mindspore.common import api
 
 from dualml_ms.graphs import graphs
 
-#: What runs a graph by its name; not public, so without it cells are simply called.
+#: Runs a graph by its name; not public: without it cells are simply called.
 RUN = getattr(getattr(api, "_cell_graph_executor", None), "_graph_executor", None)
 
 
 class Compiled:
-    """A cell for calls with tensors alone, which nothing but its parameters' values changes.
+    """A cell for calls with tensors alone, whose result depends only on them and the parameters'
+    values.
 
-    MindSpore looks anew at cell and arguments at every call, in Python, before it finds the graph
-    that it has: 0.19 of the 0.26 ms that a graph of one small addition takes. What it found for
-    tensors of these shapes (and of the one type that each argument has) holds for all that follow.
+    At every call MindSpore inspects cell and arguments in Python before it finds the compiled
+    graph: 0.19 of the 0.26 ms that a graph of one small addition takes. The graph found for tensors
+    of given shapes (each argument has one type) is valid for all further calls.
 
     Example:
         >>> import mindspore as ms

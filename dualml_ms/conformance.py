@@ -1,4 +1,4 @@
-"""See `dualml.backend.conformance`."""
+"""MindSpore adapter of the optimizer conformance tests, see `dualml.backend.conformance`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPILES = True
 
 
 class Optimizers:
-    """All in one cell: in graph mode they are compiled together, once for all that they run."""
+    """All optimizers in one cell: in graph mode they are compiled together, once for all runs."""
 
     def __init__(
         self,
@@ -90,10 +90,12 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
+    """Make the optimizers of these rules for a mode of `MODES`."""
     return Optimizers(rules, shapes, mode, rates)
 
 
 def settings() -> dict[str, str]:
+    """Return global settings that an optimizer must not change."""
     import mindspore as ms
 
     return {"parallel mode": str(ms.get_auto_parallel_context("parallel_mode"))}

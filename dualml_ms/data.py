@@ -1,4 +1,4 @@
-"""MindSpore's own way to the data: a `Sampler` with a given order, and its MnistDataset.
+"""MindSpore's own data path: a `Sampler` with a given order, and its MnistDataset.
 
 dualml trains on neutral arrays (`dualml.data`). These are for your own scripts, and for the proof
 that the framework's reader, given the same order, delivers the same samples bit for bit.
@@ -7,8 +7,8 @@ that the framework's reader, given the same order, delivers the same samples bit
     for x, y in loader(data, batch_size=64):            # x float32 (B, 1, 28, 28), y int32 (B,)
         ...
 
-Unlike PyTorch's, a MindSpore dataset is a pipeline that holds its sampler from the beginning: the
-order is given where the dataset is made, not where it is batched.
+Unlike in PyTorch, a MindSpore dataset is a pipeline that contains its sampler from the beginning:
+the order is given when the dataset is made, not when it is batched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = ["image", "label"]
 
 
 class OrderSampler(ds.Sampler):
-    """Yields exactly the given indices.
+    """A sampler that yields exactly the given indices.
 
     Args:
         order: one order, shape (N,), used in every epoch; or one per epoch, shape (E, N) or a
@@ -62,7 +62,7 @@ class OrderSampler(ds.Sampler):
 
 
 class IndexedDataset:
-    """Neutral arrays as a random-access source: (float32 (1, 28, 28), int32 label).
+    """A random-access source of neutral arrays: samples are (float32 (1, 28, 28), int32 label).
 
     Args:
         images: uint8 (N, 28, 28).
@@ -81,14 +81,15 @@ class IndexedDataset:
         return len(self.images)
 
     def pipeline(self, sampler: OrderSampler) -> Any:
-        """The source as a MindSpore pipeline, in the sampler's order."""
+        """Return the source as a MindSpore pipeline, in the sampler's order."""
         return ds.GeneratorDataset(self, COLUMNS, sampler=sampler, python_multiprocessing=False)
 
 
 def mindspore_mnist(
     folder: str | Path, train: bool, sampler: OrderSampler | None = None, *, name: str = "mnist"
 ) -> Any:
-    """MindSpore's ``MnistDataset`` (or ``FashionMnistDataset``) over the IDX files of a folder.
+    """Open MindSpore's ``MnistDataset`` (or ``FashionMnistDataset``) over the IDX files of a
+    folder.
 
     Samples are normalised by `dualml.data.normalised`, because ``vision.ToTensor`` and
     ``vision.Normalize`` round differently: up to 2.4e-7 per pixel on MindSpore 2.10, CPU. The
@@ -120,7 +121,7 @@ def mindspore_mnist(
 
 
 def loader(pipeline: Any, batch_size: int) -> Any:
-    """Batches of ``batch_size`` samples of a ``pipeline`` in its order; the last may be smaller.
+    """Batch a ``pipeline`` in its order; the last batch may be smaller than ``batch_size``.
 
     Iterating starts an epoch: ``sampler.set_epoch(e)`` before it chooses the order.
     """

@@ -1,8 +1,8 @@
 """All stages of a model in one process, on logical devices of its processor, in MindSpore.
 
-A MindSpore process drives one device: `mindspore.set_device` chooses it once. So the devices here
-are logical ones. Each stage is compiled by itself; what goes from one to another is copied. There
-is no wrapper that adds up gradients of a model on several devices: the caller's all-reduce does.
+A MindSpore process drives one device, which `mindspore.set_device` chooses once. So the devices
+here are logical ones. Each stage is compiled separately; values between stages are copied. There is
+no wrapper that sums the gradients of a model on several devices: the caller's all-reduce does.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WHY = "a MindSpore process drives one device, so that there is no second one to 
 
 
 class MindSporePlacedStage(MindSporeStage, PlacedStage):
-    """See `dualml.backend.ability.PlacedStage`.
+    """MindSpore implementation of `dualml.backend.capability.PlacedStage`.
 
     Args:
         names: devices of the segments, by the names of `dualml.backend.devices`.
 
     Raises:
-        Unsupported: a device that is no logical one.
+        Unsupported: a device that is not a logical one.
     """
 
     transfers_by = "mindspore.Tensor.copy"

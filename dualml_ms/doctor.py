@@ -1,4 +1,4 @@
-"""What `dualml doctor` asks of MindSpore, in a process of its own."""
+"""MindSpore checks of `dualml doctor`, run in a separate process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from dualml.doctor.finding import Finding, finding, version_finding
 from dualml_ms.isa import CAP, VARIABLE, choice
 
 WORDS = "dualml_ms.words"
-#: Reasons for an instruction set (`dualml_ms.isa.Choice.code`) that need no further action.
+#: Choices of an instruction set that need no action.
 KNOWN = ("user", "measured_cap", "measured_default", "not_needed")
 
 
 def examine() -> Iterator[Finding]:
-    """Versions, NumPy, a real computation, the devices, the convolution trap.
+    """Check versions, NumPy, a real computation, the devices, and the instruction set of
+    convolutions.
 
-    Raises if MindSpore does not work.
+    Raises:
+        Exception: MindSpore does not work.
     """
     yield version_finding("mindspore", version("mindspore"), "mindspore")
     numpy = version("numpy")
@@ -38,7 +40,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _compute() -> None:
-    """A matrix product and its gradient; raises where the device cannot, or gets it wrong."""
+    """Compute a matrix product and its gradient; raise if the device fails or the result is
+    wrong."""
     import mindspore as ms
     import numpy as np
 
@@ -66,7 +69,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _convolutions() -> Finding:
-    """Which instruction set convolutions use, and from what measurement."""
+    """Report the instruction set that convolutions use, and the measurement behind the choice."""
     chosen = choice()
     numbers = ""
     if chosen.default and chosen.capped:

@@ -1,4 +1,5 @@
-"""Environment variables a MindSpore worker needs before the import. Nothing here imports mindspore.
+"""Environment variables that a MindSpore worker needs before the import. Nothing here imports
+mindspore.
 
 The first call on a machine may measure for some seconds: see `dualml_ms.isa`.
 """
@@ -16,12 +17,13 @@ from dualml_ms.isa import TOLD, VARIABLE, choice
 
 
 def environ(threads: int) -> dict[str, str]:
-    """Variables of a worker with ``threads`` threads, see `thread_variables`.
+    """Return the variables of a worker with ``threads`` threads, see `thread_variables`.
 
-    The number of threads is the caller's. Everything else leaves a value of the user's alone.
+    The number of threads is the caller's. All other variables keep the user's value if there is
+    one.
 
     Raises:
-        UserError: NumPy 2, with which MindSpore computes wrong numbers or raises, far from here.
+        UserError: NumPy 2, with which MindSpore computes wrong numbers or fails elsewhere.
     """
     if Version(numpy := version("numpy")).major >= 2:
         raise UserError(
@@ -35,9 +37,9 @@ def environ(threads: int) -> dict[str, str]:
         "NVIDIA_TF32_OVERRIDE": "0",
         # As in `dualml_torch.environ`.
         "GOMP_SPINCOUNT": "10000",
-        # Errors only: the import warns about the missing parts of accelerators nobody asked for.
+        # Errors only: the import warns about missing parts of accelerators that are not used.
         "GLOG_v": "3",
-        # Says that a graph cannot be loaded which `dualml_ms.graphs` does not have yet.
+        # Silences the message that a graph cannot be loaded which is not cached yet.
         "MS_SUBMODULE_LOG_v": "{CORE:4}",
     }
     chosen = choice()

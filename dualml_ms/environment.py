@@ -1,4 +1,5 @@
-"""The device a MindSpore worker computes on, and what the run folder records about it."""
+"""The device that a MindSpore worker computes on, and the facts about it that the run folder
+records."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ VARIABLES = (
     *machine.WAITING,
 )
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "ascend": "Ascend"}
-#: ``dnnl_cpu_isa_t`` of oneDNN 3: what a library really uses, after any cap.
+#: ``dnnl_cpu_isa_t`` of oneDNN 3: the instruction set in use, after any cap.
 ISA_NAMES = {
     0x1: "SSE41",
     0x3: "AVX",
@@ -42,11 +43,12 @@ ISA_NAMES = {
 
 
 def resolve_device(name: str = "auto") -> str:
-    """``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]``, ``ascend[:i]`` → MindSpore's name for it.
+    """Select a device by name, ``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]`` or ``ascend[:i]``;
+    return MindSpore's name for it.
 
-    The device is selected by this call: MindSpore tells whether it can drive one only when asked
-    to, and one process keeps the device it selected first. ``auto`` is a GPU or an Ascend where
-    this build has one, else the CPU.
+    MindSpore only tells whether it can drive a device when it is selected, and a process keeps the
+    device that it selected first. ``auto`` is a GPU or an Ascend if this build supports one, else
+    the CPU.
 
     Raises:
         UserError: an unknown word.
@@ -60,7 +62,7 @@ def resolve_device(name: str = "auto") -> str:
         ms.set_device(target, index)
     except (RuntimeError, ValueError) as error:
         if target == "CPU" and ms.get_context("device_target") == "CPU":
-            return target  # something was computed before the device was chosen: on the CPU
+            return target  # an earlier computation has already chosen the CPU
         reason = str(error).strip().split(". ")[0].splitlines()[0]
         raise Unsupported(
             f"MindSpore {ms.__version__} cannot use device {name}: {reason}; use --device cpu"
@@ -69,8 +71,8 @@ def resolve_device(name: str = "auto") -> str:
 
 
 def available(kind: str) -> bool:
-    """Whether this build drives a ``gpu`` or an ``ascend`` that is there."""
-    # Asked only where there is one: MindSpore complains at length about plugins that do not load.
+    """Return whether this build drives a ``gpu`` or an ``ascend`` of this machine."""
+    # Only if there is one: MindSpore logs long errors about plugins that do not load.
     if kind == "gpu" and not machine.nvidia()[0]:
         return False
     if kind == "ascend" and not Path("/dev/davinci_manager").exists():
@@ -82,7 +84,8 @@ def available(kind: str) -> bool:
 
 
 def environment(device: str, threads: int) -> dict[str, str]:
-    """What decides the numbers and the speed of this process, as flat text; unknowns left out.
+    """Return the facts that decide this process's numbers and speed, as flat text; unknown ones are
+    omitted.
 
     Args:
         device: from `resolve_device`.
@@ -111,7 +114,7 @@ def environment(device: str, threads: int) -> dict[str, str]:
 
 
 def device_name(device: str) -> str:
-    """The accelerator's name as MindSpore tells it, or the processor's."""
+    """Return the accelerator's name as MindSpore reports it, or the processor's."""
     if device == "CPU":
         return machine.cpu_model()
     try:
@@ -121,12 +124,13 @@ def device_name(device: str) -> str:
 
 
 def device_id() -> int:
-    """Number of the accelerator that `resolve_device` selected."""
+    """Return the number of the accelerator that `resolve_device` selected."""
     return int(ms.get_context("device_id"))
 
 
 def onednn() -> tuple[str, str]:
-    """Version of the bundled oneDNN and the instruction set it uses now; empty if it won't tell."""
+    """Return the version of the bundled oneDNN and the instruction set it uses; empty if
+    unknown."""
 
     class Version(ctypes.Structure):
         _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
@@ -143,11 +147,11 @@ def onednn() -> tuple[str, str]:
 
 
 def _has(target: str) -> bool:
-    """Whether the wheel brings the plugin; whether it loads here is another matter."""
+    """Return whether the wheel contains the plugin of a device; it may still fail to load."""
     plugins = Path(ms.__file__).parent / "lib" / "plugin"
     return any(plugins.glob(f"libmindspore_{target.lower()}*"))
 
 
 def _deterministic(device: str) -> bool:
-    """CPU kernels repeat bit for bit in one mode; the switch is for accelerators."""
+    """Return whether results repeat: always on a CPU in one mode; accelerators need the switch."""
     return device == "CPU" or ms.get_context("deterministic") == "ON"

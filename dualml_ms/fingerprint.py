@@ -1,8 +1,9 @@
-"""A hash of all that a cell's graph is made from: equal hashes, equal graphs.
+"""A hash of everything that a cell's graph is made from: equal hashes mean equal graphs.
 
-That is code (of dualml, of the cells' own files, of methods replaced at run time), attributes,
-constants, and the names, shapes and types of parameters and arguments; not parameters' values,
-which a graph reads when it runs. Whatever is not understood has no hash, rather than a guess.
+The hash covers code (of dualml, of the cells' own files, of methods replaced at run time),
+attributes, constants, and the names, shapes and types of parameters and arguments. It does not
+cover parameters' values, which a graph reads when it runs. Content of an unknown kind raises an
+error instead of a guess.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from mindspore import nn
 import dualml
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-#: Of a class with slots, and of an abstract one.
+#: Descriptors of classes with slots and of abstract classes.
 DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-#: Attributes of `nn.Cell` that determine its graph; its other attributes are numbers, times or
-#: caches.
+#: Attributes of `nn.Cell` itself that affect a graph; the others are counters and caches.
 MEANT = (
     "_cells",
     "_params",
@@ -41,8 +41,8 @@ MEANT = (
     "requires_grad",
     "training",
 )
-#: Where MindSpore remembers who an object was called with, when a function was made, what it called
-#: the last graph, and, in GRAPH_MODE, that a cell has been compiled.
+#: Attributes in which MindSpore caches the arguments of calls, the time when a function was made,
+#: the name of the last graph, and, in GRAPH_MODE, that a cell has been compiled.
 VOLATILE = (
     "weights_id",
     "hash_obj",
@@ -57,15 +57,16 @@ LIBRARIES = ("mindspore", "builtins", "abc", "typing", "pybind11_builtins")
 
 
 class Unknown(TypeError):
-    """Something whose part in a graph is not known."""
+    """Content whose effect on a graph is unknown."""
 
 
 def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
-    """The hash of the graph of ``cell`` for tensors of these shapes and types, 32 hex digits.
+    """Return the hash of the graph of ``cell`` for tensors of these shapes and types, 32 hex
+    digits.
 
     Raises:
-        Unknown: the cell holds something that is not understood, or uses parameters that it
-            does not list; MindSpore would not find them for a graph from disk.
+        UnknownContent: the cell holds content of an unknown kind, or uses parameters that it does
+            not list; MindSpore would not find them for a graph from disk.
     """
     walk = Walk()
     walk.emit("dualml", SOURCES, ms.__version__, platform.python_version())
@@ -81,17 +82,19 @@ def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
 
 
 class Walk:
-    """Through an object and what it holds, into one hash."""
+    """Hashes an object and everything it refers to."""
 
     def __init__(self) -> None:
         self.hash, self.parameters = hashlib.sha256(), list[ms.Parameter]()
         self.seen = dict[int, int]()
-        self.alive = list[Any]()  # what has been seen must not give its id to another
+        self.alive = list[Any]()  # keeps ids from being reused
 
     def emit(self, *what: Any) -> None:
+        """Add values to the hash by their repr."""
         self.hash.update(repr(what).encode() + b"\0")
 
     def visit(self, x: Any) -> None:
+        """Hash a value, or a reference if it has been visited before."""
         if type(x) in PLAIN:
             self.emit(type(x).__name__, x)
         elif id(x) in self.seen:
@@ -102,7 +105,7 @@ class Walk:
             self.open(x)
 
     def open(self, x: Any) -> None:
-        """What is seen for the first time."""
+        """Hash an object that has not been visited before."""
         if isinstance(x, ms.Parameter):
             self.parameters.append(x)
             self.emit("parameter", x.name, x.shape, str(x.dtype), x.requires_grad)
@@ -133,18 +136,19 @@ class Walk:
             self.object(x)
 
     def all(self, parts: Iterable[Any]) -> None:
+        """Visit several objects in order."""
         for part in parts:
             self.visit(part)
 
     def object(self, x: Any) -> None:
-        """Its class, and what it holds."""
+        """Hash an object's class and attributes."""
         self.visit(type(x))
         own = getattr(x, "__dict__", None)
         if isinstance(x, nn.Cell):
             common = cell_attributes()
             own = {k: v for k, v in x.__dict__.items() if k in MEANT or k not in common}
         elif own is None:
-            words = repr(x)  # a type of MindSpore's, as mindspore.float32
+            words = repr(x)  # a MindSpore type such as mindspore.float32
             if not type(x).__module__.startswith("mindspore") or " at 0x" in words:
                 raise Unknown(f"{type(x).__module__}.{type(x).__qualname__}")
             self.emit(words)
@@ -152,7 +156,8 @@ class Walk:
         self.visit({k: v for k, v in own.items() if k not in VOLATILE})
 
     def function(self, x: types.FunctionType) -> None:
-        """Its code, what it has closed over, and the functions and numbers of its module."""
+        """Hash a function's code, closure, and the functions and numbers of its module that it
+        uses."""
         self.emit("function", x.__module__, x.__qualname__, of_file(x))
         self.emit(*instructions(x.__code__))
         self.all((x.__defaults__, x.__kwdefaults__))
@@ -163,7 +168,7 @@ class Walk:
             self.all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
 
     def code(self, cls: type) -> None:
-        """A class and its bases: names, and the methods and constants that they have now."""
+        """Hash a class and its bases: names, and their current methods and constants."""
         self.emit("class", cls.__module__, cls.__qualname__)
         if library(cls.__module__):
             return
@@ -175,7 +180,7 @@ class Walk:
                 self.member(value)
 
     def member(self, value: Any) -> None:
-        """What stands in a class."""
+        """Hash a member of a class, unwrapping methods and properties."""
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
         elif isinstance(value, property):
@@ -187,18 +192,20 @@ class Walk:
 
 
 def library(module: str) -> bool:
-    """Whether a module is MindSpore's own or Python's, which their versions stand for."""
+    """Return whether a module belongs to MindSpore or Python, whose versions stand for its code."""
     return module.partition(".")[0] in LIBRARIES
 
 
 def instructions(code: types.CodeType) -> tuple[Any, ...]:
-    """What a function does, wherever it stands in its file."""
+    """Return the bytecode, names and constants of a function, independent of its position in a
+    file."""
     inner = (instructions(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, tuple(inner)
 
 
 def of_file(x: Any) -> str:
-    """Hash of the file of a class or a function, where it is not covered otherwise."""
+    """Return the hash of the file of a class or function, empty if `SOURCES` or a version covers
+    it."""
     module = x.__module__ or ""
     if library(module) or module.partition(".")[0] in ("dualml", "dualml_ms"):
         return ""
@@ -215,12 +222,13 @@ def _hash_of(path: str) -> str:
 
 @functools.cache
 def cell_attributes() -> frozenset[str]:
-    """The attributes that every cell has."""
+    """Return the names of the attributes that every cell has."""
     return frozenset(vars(nn.Cell()))
 
 
 def sources() -> str:
-    """Hash of the code of dualml and of this backend: any constant in it may be part of a graph."""
+    """Return the hash of the code of dualml and this backend, because any constant may affect a
+    graph."""
     whole = hashlib.sha256()
     for package in (Path(__file__).parent, Path(dualml.__file__).parent):
         for path in sorted(package.rglob("*.py")):
@@ -228,6 +236,5 @@ def sources() -> str:
     return whole.hexdigest()
 
 
-#: When the code is imported, not later: who edits it while a run goes on keeps the old graphs under
-#: their old names.
+#: Computed at import, not later: edits during a run must not store old graphs under new names.
 SOURCES = sources()

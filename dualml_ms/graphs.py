@@ -1,9 +1,9 @@
-"""Graphs kept on disk: what takes nine tenths of a compilation is done once for each graph.
+"""Graphs cached on disk: nine tenths of a compilation are done once per graph.
 
-MindSpore can keep what its front end makes of a cell, but finds it again by its number in the order
-of compilations, whatever the cell: measured, a cell of ``x * 2`` got the graph of ``x + 1`` of the
-program's last version. So the files are kept here by `fingerprint`, and laid where MindSpore looks
-for the next number only if they are of that very graph.
+MindSpore can store what its front end makes of a cell, but finds it again by its number in the
+order of compilations, whatever the cell: measured, a cell of ``x * 2`` got the graph of ``x + 1``
+of the program's last version. So the files are stored here by `fingerprint`, and put where
+MindSpore looks for the next number only if they belong to that very graph.
 """
 
 from __future__ import annotations
@@ -30,30 +30,29 @@ from dualml_ms.fingerprint import fingerprint
 ENABLE, PATH = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
 #: ``off``: every graph is compiled.
 VARIABLE = "DUALML_MINDSPORE_GRAPHS"
-#: Maximum number of cached files; all labs together, with ``--quick``, make 133. A graph has 10 to
-#: 300 kB.
+#: Largest number of cached graphs; all labs with ``--quick`` make 133. A graph has 10 to 300 kB.
 MOST = 1000
 HASH = "compile_dependency.hash"
-#: Content of the file of a graph that does not exist yet.
+#: Placeholder of a graph that is not cached yet.
 NONE = b"none"
 DAY = 86400.0
 
 
 class Graphs:
-    """The graphs kept in a folder, for one process.
+    """A folder of cached graphs, used by one process.
 
     Args:
-        folder: made here.
+        folder: created if necessary.
 
     Attributes:
-        loaded: calls whose graph was there.
-        compiled: calls whose graph was not; it is kept from then on.
-        skipped: why a call was compiled as ever, and its graph not kept.
+        loaded: number of calls whose graph was cached.
+        compiled: number of calls whose graph was compiled and then cached.
+        skipped: reasons of calls that were compiled without caching.
     """
 
     def __init__(self, folder: Path) -> None:
-        # What MindSpore itself would ask before it takes a graph: whether the program's files are
-        # the same. That says too little and too much; one file that never changes stands for them.
+        # Before it loads a graph, MindSpore checks whether the program's files are unchanged, which
+        # is both too weak and too strict; one file that never changes replaces them.
         program = api._get_compile_cache_dep_files.__globals__
         if "entry_script_path" not in program:
             raise AttributeError("this MindSpore looks elsewhere for the program's files")
@@ -63,18 +62,19 @@ class Graphs:
         if not (entry := folder / "program.py").exists():
             write_bytes(entry, b"graphs = 'kept by what they are made from'\n")
         program["entry_script_path"] = str(entry)
-        # Its name is read once; the folder is there only while something is compiled.
+        # MindSpore reads this name once; the folder exists only during compilations.
         self.local = folder / f"compiling-{os.getpid()}-{secrets.token_hex(4)}"
         os.environ[PATH] = str(self.local)
 
     @contextlib.contextmanager
     def keeping(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
-        """Within: the first call of ``cell`` with tensors of these shapes and types."""
+        """Cache the graph of the first call of ``cell`` with tensors of these shapes and types,
+        made inside the block."""
         try:
             file = self.folder / f"{fingerprint(cell, tensors)}.mindir"
             next_graph, program_hash = self.places()
             before = self.offer(file, next_graph, program_hash)
-        except Exception as error:  # no room, or a cell that holds who knows what: it is compiled
+        except Exception as error:  # no space, or unknown content: compile without cache
             self.skipped.append(str(error))
             yield
             return
@@ -89,27 +89,27 @@ class Graphs:
             shutil.rmtree(self.local, ignore_errors=True)
 
     def places(self) -> tuple[Path, Path]:
-        """Where MindSpore looks for the next graph, and for the hash of the program; the folder is
-        made."""
+        """Create the folder; return the paths where MindSpore looks for the next graph and the
+        program's hash."""
         rank, role = (get_rank(), "MS_WORKER") if GlobalComm.INITED else (0, "")
         folder = self.local / f"rank_{rank}" / "graph_cache"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{role}compile_cache_{self.number}.mindir", folder / f"{role}{HASH}"
 
     def offer(self, file: Path, next_graph: Path, program_hash: Path) -> bytes:
-        """Put the graph where MindSpore looks for it; what is in it."""
+        """Put the graph where MindSpore looks for it; return its content."""
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self.folder / HASH, program_hash)
         try:
             content = file.read_bytes()
-            os.utime(file)  # the files go that nobody has used for longest
+            os.utime(file)  # the least recently used files are removed
         except FileNotFoundError:
-            content = NONE  # with no file at all MindSpore looks for none again in this process
+            content = NONE  # without any file MindSpore stops looking in this process
         next_graph.write_bytes(content)
         return content
 
     def take(self, file: Path, before: bytes, next_graph: Path, program_hash: Path) -> None:
-        """Keep what has been compiled: not what was offered, which was none or damaged."""
+        """Store a newly compiled graph, unless it is the one that was offered."""
         after = next_graph.read_bytes()
         if after == before:
             if before == NONE:
@@ -123,7 +123,7 @@ class Graphs:
         self.prune()
 
     def prune(self) -> None:
-        """Remove the graphs nobody has used for longest, and what killed processes left."""
+        """Remove the least recently used graphs, and the remains of killed processes."""
         files = sorted(self.folder.glob("*.mindir"), key=lambda p: p.stat().st_mtime)
         for path in files[: max(0, len(files) - MOST)]:
             path.unlink(missing_ok=True)
@@ -134,9 +134,9 @@ class Graphs:
 
 @functools.cache
 def graphs() -> Graphs | None:
-    """This process's; None where they are switched off, by ``DUALML_MINDSPORE_GRAPHS=off`` or
-    because MindSpore's own cache is the user's already, where nothing can be kept, and on
-    accelerators, where it has not been tried."""
+    """Return this process's graph cache; None if ``DUALML_MINDSPORE_GRAPHS=off``, if the user
+    already uses MindSpore's own cache, if nothing can be stored, or on accelerators, where it is
+    untested."""
     cpu = ms.get_context("device_target") == "CPU"
     if os.environ.get(VARIABLE) == "off" or ENABLE in os.environ or not cpu:
         return None

@@ -1,9 +1,9 @@
-"""Which instruction set MindSpore's convolutions should use on this CPU: measured, not guessed.
+"""The instruction set of MindSpore's convolutions on this CPU, chosen by measurement.
 
-The oneDNN that MindSpore bundles falls back to a reference convolution on some AVX-512 CPUs, more
-than ten times slower than its AVX2 kernels, while a matrix product hardly cares. Capping
-``ONEDNN_MAX_CPU_ISA`` before the import avoids it. Whether this CPU is one of them is measured once
-in two short processes, and the answer is kept in the cache folder.
+MindSpore's bundled oneDNN falls back to a reference convolution on some AVX-512 CPUs, more than ten
+times slower than its AVX2 kernels, while matrix products hardly differ. Capping
+``ONEDNN_MAX_CPU_ISA`` before the import avoids it. Whether this CPU is affected is measured once in
+two short processes, and the result is stored in the cache folder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from dualml.files import read_json, write_json
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 CAP = "AVX2"
-#: Environment variable with the reason for the instruction set, for workers whose environment is
-#: already set.
+#: Variable that passes the reason of the choice to workers.
 TOLD = "DUALML_ISA_REASON"
-#: How many times faster the cap must be before it is used; less is noise.
+#: Smallest speed-up for which the cap is used; less is noise.
 WORTH_IT = 1.3
-#: Seconds for one of the two processes; a healthy one takes three.
+#: Timeout of each of the two processes in seconds; usually they take three.
 LIMIT = 25.0
 
 PROBE = Path(__file__).with_name("isa_probe.py")
@@ -36,16 +35,16 @@ PROBE = Path(__file__).with_name("isa_probe.py")
 
 @dataclass(frozen=True)
 class Choice:
-    """What to set, and why.
+    """The instruction set to use, and the reason.
 
     Attributes:
-        isa: value of ``ONEDNN_MAX_CPU_ISA``, or ``""`` to leave it alone.
+        isa: value of ``ONEDNN_MAX_CPU_ISA``, or ``""`` to leave it unset.
         code: ``user``, ``measured_cap``, ``measured_default``, ``not_needed``,
             ``not_installed`` or ``failed``.
         reason: one sentence.
         ratio: time without the cap over time with it; None where nothing was measured.
         default, capped: milliseconds of ``convolution_ms`` and ``matmul_ms``.
-        cache: the file the measurement is kept in, or ``""``.
+        cache: the file in which the measurement is stored, or ``""``.
     """
 
     isa: str
@@ -59,7 +58,8 @@ class Choice:
 
 @functools.cache
 def choice() -> Choice:
-    """The choice for this machine: the user's, the cached one, or a new measurement (seconds)."""
+    """Return the choice for this machine: the user's, the cached one, or a new measurement
+    (seconds)."""
     if (chosen := os.environ.get(VARIABLE)) is not None:
         return Choice(chosen, "user", f"{VARIABLE} is set by the user")
     flags = machine.cpu_flags()
@@ -102,7 +102,7 @@ def measure() -> Choice:
 
 
 def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> Choice:
-    """Cap only where the whole of convolution and matrix product gains clearly."""
+    """Choose the cap only if convolution and matrix product together become clearly faster."""
     ratio = sum(default.values()) / sum(capped.values())
     times = f"{default['convolution_ms']:.1f} ms, {CAP} {capped['convolution_ms']:.1f} ms"
     if ratio >= WORTH_IT:
@@ -118,7 +118,7 @@ def _key(*parts: object) -> str:
 
 
 def _recall(path: Path) -> Choice | None:
-    """A kept measurement, judged again; a file that is missing or damaged counts as none."""
+    """Load a stored measurement and decide again; None if the file is missing or damaged."""
     try:
         record = read_json(path)
         choice = decide(
@@ -131,7 +131,7 @@ def _recall(path: Path) -> Choice | None:
 
 
 def _keep(path: Path, choice: Choice) -> Choice:
-    """Write the measurement whole; a folder that cannot be written costs a new one next time."""
+    """Store the measurement; if the folder is not writable, it is repeated next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(choice))

@@ -1,4 +1,4 @@
-"""Whether ``msrun`` has started this process. Nothing here imports mindspore."""
+"""Detection of processes that ``msrun`` has started. Nothing here imports mindspore."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 from dualml.backend import Adopted
 
-#: The scheduler, by which ranks find one another; ``msrun`` starts the ranks' own command for it.
-#: Ends with whoever holds the other end of its standard input, however that ended. Two processes:
-#: the scheduler's `init` holds the interpreter, and would stay for half a minute.
+#: The scheduler, through which ranks find one another; ``msrun`` starts the ranks' own command for
+#: it. It ends when the other end of its standard input is closed, for whatever reason. Two
+#: processes: the scheduler's `init` blocks the interpreter, and would stay for half a minute.
 SCHEDULER = """
 import subprocess, sys
 code = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
@@ -22,9 +22,10 @@ finally:
 
 
 def adopted() -> Adopted | None:
-    """What ``msrun`` says of this process in its environment: a rank, or the scheduler.
+    """Return the rank, or the scheduler, that ``msrun`` states in the environment; None without
+    one.
 
-    Its cluster is joined once in its life: one group of ranks.
+    A process joins the cluster only once: it can run one group of ranks.
     """
     role = os.environ.get("MS_ROLE")
     if role not in ("MS_WORKER", "MS_SCHED"):

@@ -1,4 +1,4 @@
-"""Programs that start ranks of MindSpore, as their users call them. Nothing here imports it."""
+"""Commands of the programs that start MindSpore ranks. Nothing here imports mindspore."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from dualml.machine import python
 
 
 def msrun(size: int, module: str, words: Sequence[str]) -> list[str]:
+    """Return the command of ``msrun`` for the ranks of this machine."""
     program = str(Path(sys.executable).with_name("msrun"))
     count = (f"--worker_num={size}", f"--local_worker_num={size}")
     logs = f"--log_dir={Path(words[0]).parent}"
     port = f"--master_port={free_port()}"
-    # It takes the word `python` for the interpreter, and any other for a script.
+    # msrun takes the word `python` as the interpreter, and any other as a script.
     command = ["python", *python("-m", module, *words)[1:]]
     return [program, *count, port, logs, "--join=True", *command]
 
 
 def path() -> str:
-    """Where this Python is the first of its name."""
+    """Return a ``PATH`` on which this Python comes first."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 

@@ -1,4 +1,5 @@
-"""Users' own MindSpore models in a comparison, see `dualml.parity.models.worker.Room`."""
+"""Users' own MindSpore models in a comparison; implements
+`dualml.parity.models.worker.ModelBackend`."""
 
 from __future__ import annotations
 
@@ -25,28 +26,33 @@ __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "te
 
 
 def prepare(seed: int) -> None:
-    """PyNative, as hooks need it; blocking, so that an error is raised where it happens."""
+    """Seed MindSpore and set PyNative mode, which hooks need, with blocking launches, so that
+    errors are raised where they occur."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.runtime.launch_blocking()
     ms.set_seed(seed)
 
 
 def building() -> AbstractContextManager[dict[int, Place]]:
+    """Record where the user's code constructs each cell, inside the block."""
     return built(nn.Cell, SKIP)
 
 
 def train(model: nn.Cell, on: bool) -> None:
-    if isinstance(model, nn.Cell):  # what else it is the recorder says
+    """Set training or evaluation mode of a model."""
+    if isinstance(model, nn.Cell):  # the recorder reports anything else
         model.set_train(on)  # a cell starts in evaluation mode
 
 
 def tensor(array: NDArray[Any]) -> ms.Tensor:
+    """Make a tensor of an array; integers become int32."""
     if array.dtype.kind in "iu":
         array = array.astype(np.int32)  # several kernels refuse int64
     return ms.Tensor(array)
 
 
 def optimizer(model: nn.Cell, given: Any) -> Any:
+    """Make the user's optimizer, or that of a rule, over a model's parameters."""
     parameters = model.trainable_params()
     optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
     if not callable(optimizer):
@@ -66,6 +72,8 @@ def step(
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
+    """Return the function of one step, which records loss and gradients; a forward pass only,
+    without a loss."""
     parameters = updated(model, optimizer)
     order = {id(p): name for name, p in model.parameters_and_names()}
 
@@ -91,6 +99,7 @@ def step(
 
 
 def losses() -> dict[str, Callable[[Any, Any], ms.Tensor]]:
+    """Return the built-in losses by name."""
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 
@@ -99,6 +108,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def first(outputs: Any) -> ms.Tensor:
+    """Return the first tensor of a model's outputs."""
     tensors = [value for _, value in leaves(outputs, is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
@@ -106,6 +116,7 @@ def first(outputs: Any) -> ms.Tensor:
 
 
 def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
+    """Return the mean cross entropy of the first output; classes on axis 1 or on the last axis."""
     logits = first(outputs)
     if class_axis(logits.shape, targets.shape) == 1:
         logits = logits.transpose(0, *range(2, logits.ndim), 1)
@@ -113,6 +124,7 @@ def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 
 def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
+    """Return the mean squared error of the first output."""
     value = first(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {value.shape}, targets {targets.shape}")
@@ -120,7 +132,7 @@ def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 
 def probe(outputs: Any, _: None) -> ms.Tensor:
-    """The sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    """Return the sum over all outputs of mean(c · y) with fixed normal numbers c."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None

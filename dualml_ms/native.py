@@ -19,15 +19,16 @@ from dualml_ms.training import LossCell, MindSporeTraining
 
 
 class ReducedGradient(nn.Cell):
-    """As `nn.TrainOneStepCell` up to its optimizer: the gradients, summed over the ranks.
+    """A cell that computes gradients and sums them over the ranks, like `nn.TrainOneStepCell`
+    without its optimizer.
 
-    They stay in ``sums``, in the shapes of the parameters, for `Update`: handed out and in again,
-    or made flat, they cost time that the framework's own users, who compile both as one, do not
-    pay. Whatever is given besides is added to this rank's gradients before.
+    The sums stay in ``sums``, in the shapes of the parameters, for `UpdateFromSums`: passing or
+    flattening them would cost time that users of the framework, who compile both as one, do not
+    spend. Further arguments are gradients that are added to this rank's before.
 
-    Each has a reducer of its own, that waits for the one behind it: ranks match these messages by
-    their order, and the compiler's differs between graphs, such as those with and without sums from
-    before. The executor sends one after the other anyway.
+    Each parameter has its own reducer, which waits for the one after it: ranks match these messages
+    by order, and the compiler's order differs between graphs, such as those with and without
+    previous sums. The executor sends one after the other anyway.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ReducedGradient(nn.Cell):
 
 
 class Update(nn.Cell):
-    """The optimizer on the sums."""
+    """A cell that runs the optimizer on the sums."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -69,14 +70,14 @@ class Update(nn.Cell):
 
 
 class MindSporeNative(MindSporePieces):
-    """`nn.DistributedGradReducer`; see `dualml.backend.ability.Summing`.
+    """`nn.DistributedGradReducer`; see `dualml.backend.capability.ReducingBuckets`.
 
-    It reduces every parameter by itself, so every parameter is a bucket here; the gradients, and
-    they alone, are handed out in the shapes of the parameters. A rank with several chunks adds up
-    all but the last before; one without samples takes the gradient of one, times zero.
+    It reduces every parameter separately, so every parameter is a bucket here; only gradients are
+    passed in the shapes of the parameters. A rank with several chunks adds up all but the last one
+    before; a rank without samples takes the gradient of one sample, times zero.
 
     Raises:
-        Unsupported: a rank that is alone.
+        Unsupported: a single rank.
     """
 
     detail = "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
@@ -115,7 +116,7 @@ class MindSporeNative(MindSporePieces):
         return nbytes(self.sums)
 
     def settle(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
-        """They are the sum when the step returns."""
+        """Return the gradients, which are summed when the step returns."""
         return list(gradients)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
@@ -126,7 +127,8 @@ class MindSporeNative(MindSporePieces):
         self.training.now = step
 
     def _sum(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
-        """Reduce; the mode counts when that is compiled, for every new length of a batch."""
+        """Reduce the gradients; the parallel mode only matters for compilation, for every new batch
+        length."""
         key = len(part), bool(before)
         with nullcontext() if key in self.compiled else data_parallel(self.comm):
             loss: ms.Tensor = self._reduced(
@@ -138,9 +140,10 @@ class MindSporeNative(MindSporePieces):
 
 @contextmanager
 def data_parallel(comm: Communicator) -> Iterator[None]:
-    """MindSpore's mode of that name, for what is made and compiled inside.
+    """Set MindSpore's data parallel mode for cells that are made and compiled inside the block.
 
-    In a cluster joined by a store it knows neither the number of ranks nor its own: they are told.
+    In a cluster joined by a store MindSpore does not know the number of ranks or its own, so both
+    are passed.
     """
     ms.set_auto_parallel_context(
         parallel_mode=ms.ParallelMode.DATA_PARALLEL,

@@ -1,4 +1,4 @@
-"""Every operator that a cell runs in PyNative mode, told to a `Tape`."""
+"""Tracing of every operator that a cell runs in PyNative mode, into a `Tape`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dualml.parity.models.operations import Tape, caller
 SKIP = tuple(
     os.path.join(os.path.dirname(file), "") for file in (ms.__file__, __file__, dualml.__file__)
 )
-#: Questions about a tensor.
+#: Queries about a tensor.
 SILENT = ("typeof", "make_range", "shape", "dtype")
 
 
 class Watch(MsDispatchMode):
-    """Inside, each operator is noted with its inputs, settings and outputs.
+    """A mode that records each operator with its inputs, settings and outputs.
 
     MindSpore calls ``__ms_dispatch__`` for every operator of PyNative mode; a slice that is a view
-    is not one, and its numbers are known again by their contents.
+    is none, and its numbers are recognised by their contents.
     """
 
     def __init__(self, tape: Tape) -> None:
@@ -36,7 +36,7 @@ class Watch(MsDispatchMode):
 
         def item(tensor: ms.Tensor, index: Any) -> ms.Tensor:
             result = own(tensor, index)
-            if id(result) not in tape.sources:  # a view: no operator has made it
+            if id(result) not in tape.sources:  # a view, not made by an operator
                 tape.note("getitem", [tensor], {"index": index}, [result], caller())
             return result
 
@@ -45,7 +45,7 @@ class Watch(MsDispatchMode):
         return self
 
     def __exit__(self, *error: Any) -> Any:
-        del ms.Tensor.__getitem__  # the one of the class below is there again
+        del ms.Tensor.__getitem__  # the base class's method becomes visible again
         return super().__exit__(*error)
 
     def __ms_dispatch__(
@@ -71,6 +71,7 @@ class Watch(MsDispatchMode):
 
 
 def tensors(value: Any) -> list[ms.Tensor]:
+    """Return all tensors in an argument or a result, in order."""
     if isinstance(value, ms.Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -81,7 +82,7 @@ def tensors(value: Any) -> list[ms.Tensor]:
 
 
 def settings(primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """By name where the primitive has names, by position where it has none."""
+    """Return an operator's settings: by name if the primitive has names, else by position."""
     known = (
         {}
         if primitive is None

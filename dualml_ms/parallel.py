@@ -1,4 +1,4 @@
-"""A training in MindSpore whose batches ranks can share."""
+"""A MindSpore training whose batches can be split over ranks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dualml_ms.training import MindSporeTraining
 
 
 class MindSporeParallel(MindSporeTraining, Divisible, NativeParallel):
-    """See `dualml.backend.ability`."""
+    """A training with MindSpore's data parallel capabilities, see `dualml.backend.capability`."""
 
     lacks: ClassVar = {
-        # Measured: of a graph with an all-reduce for each gradient, a rank whose peer came late
-        # computed the earlier layers only when it had come, whatever the settings of the runtime.
+        # Measured: in a graph with an all-reduce for each gradient, a rank with a late peer
+        # computed the earlier layers only after the peer's arrival, whatever the settings.
         Overlapping: "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce "
         "in the backward pass holds up what comes after it",
         Replicable: "MindSpore has no training by replicas in one process",

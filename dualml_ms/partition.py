@@ -14,10 +14,10 @@
         for x, y in data.create_tuple_iterator(num_epochs=1):
             ...
 
-Every rank deals for itself: the lists depend on the arguments alone, so that no messages are
-needed. They are those of `dualml_torch.partition` and of ``dualml partition``.
+Every rank computes its own part: it depends on the arguments alone, so no communication is needed.
+The parts equal those of `dualml_torch.partition` and of ``dualml partition``.
 
-One iterator of several epochs, as ``Model.train`` makes it, goes on with the next epoch by itself.
+An iterator over several epochs, as in ``Model.train``, advances to the next epoch by itself.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from dualml.partition.sampler import RankOrder
 
 
 class PartitionSampler(RankOrder, ds.Sampler):
-    """See `dualml.partition.sampler.RankOrder` for its arguments and methods.
+    """A partition as a MindSpore sampler; see `dualml.partition.sampler.RankOrder` for arguments
+    and methods.
 
-    An epoch that is set takes effect when the next iterator is made.
+    A newly set epoch takes effect when the next iterator is made.
     """
 
     epoch: int | None = None
@@ -43,12 +44,12 @@ class PartitionSampler(RankOrder, ds.Sampler):
     def __init__(
         self, rule: Partition, samples: Samples, ranks: int, rank: int, seed: int = 0
     ) -> None:
-        ds.Sampler.__init__(self, num_samples=1)  # a stand-in, until there is an epoch
+        ds.Sampler.__init__(self, num_samples=1)  # a placeholder until there is an epoch
         RankOrder.__init__(self, rule, samples, ranks, rank, seed)
 
     @property
     def num_samples(self) -> int:
-        """Of the epoch; what the base class keeps would be that of the first one.
+        """Number of samples of the current epoch; the base class would keep that of the first one.
 
         Raises:
             UserError: the rank has none; MindSpore's pipelines cannot be empty.
@@ -64,14 +65,15 @@ class PartitionSampler(RankOrder, ds.Sampler):
 
     @num_samples.setter
     def num_samples(self, value: int) -> None:
-        """The base class sets it; it follows from the epoch."""
+        """Ignore the base class's assignment: the number follows from the epoch."""
 
     def reset(self) -> None:
-        """MindSpore calls this between the epochs of one iterator."""
+        """Advance to the next epoch; MindSpore calls this between the epochs of one iterator."""
         self.epoch += 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PartitionSampler:
-        """Every iterator copies its sampler: labels and lists are shared, the epoch is its own."""
+        """Copy the sampler for an iterator: labels and indices are shared, the epoch is
+        separate."""
         self.order()
         copied = copy.copy(self)
         copied.batch_sizes = []

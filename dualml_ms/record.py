@@ -1,4 +1,5 @@
-"""Record the first steps of a MindSpore script, to be compared with a PyTorch one elsewhere."""
+"""Recording of the first steps of a MindSpore script, for a comparison with a PyTorch one
+elsewhere."""
 
 from __future__ import annotations
 
@@ -27,16 +28,17 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def copied(value: Any) -> ms.Tensor | None:
+    """Return a copy of a tensor; None for any other value."""
     return value.copy() if isinstance(value, ms.Tensor) else None
 
 
 def elsewhere(value: Any) -> bool:
-    """Parameters, which are kept by name, and what no step changes."""
+    """Return whether a value is a parameter, which is saved by name, or never changed by a step."""
     kinds = (ms.Parameter, ms.ParameterTuple, ops.Primitive, type, ModuleType)
     return isinstance(value, kinds)
 
 
-#: Attributes of MindSpore's optimizers → PyTorch's names of the same slots. `nn.SGD` keeps in
+#: Attributes of MindSpore's optimizers → PyTorch's names of the same state. `nn.SGD` stores in
 #: ``stat`` only whether a first step was made.
 SLOTS = {
     "moment1": "exp_avg",
@@ -51,34 +53,34 @@ SLOTS = {
     "mg": "grad_avg",
     "moment": "momentum_buffer",
 }
-#: Of these classes ``accum`` is a momentum; of `nn.Adagrad` a sum of squares.
+#: Optimizer classes → the meaning of their attribute ``accum``.
 ACCUM = {"SGD": "momentum_buffer", "Adagrad": "sum"}
 
 
 def put(parameter: ms.Parameter, value: NDArray[Any]) -> None:
-    """Change the values where they are: MindSpore's own optimizers are compiled, and after a
-    ``set_data`` would go on with the memory that the parameter had before."""
+    """Set a parameter in place: MindSpore's own optimizers are compiled, and after a ``set_data``
+    would continue to use its previous memory."""
     ops.assign(parameter, ms.Tensor(value, parameter.dtype))
 
 
 def updated(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
-    """The parameters that an optimizer updates, in its order; a user's own may not say it and
-    takes all."""
+    """Return the parameters that an optimizer updates, in its order; all trainable ones for a
+    custom optimizer that does not list them."""
     own = getattr(optimizer, "parameters", None)
     return list(own if tensors_alone(own) else model.trainable_params())
 
 
 def tensors_alone(value: Any) -> bool:
-    """Whether it is a row of tensors."""
+    """Return whether a value is a non-empty sequence of tensors."""
     row = isinstance(value, ms.ParameterTuple | list | tuple)
     return row and len(value) > 0 and all(isinstance(one, ms.Tensor) for one in value)
 
 
 class Recorder(Base):
-    """See `dualml.parity.models.recorder.Recorder`.
+    """MindSpore implementation of `dualml.parity.models.recorder.Recorder`.
 
-    Cells are watched by forward hooks, which MindSpore calls in PyNative mode only; MindSpore keeps
-    no gradients, so `saw` takes them.
+    Cells are recorded by forward hooks, which MindSpore calls in PyNative mode only; MindSpore
+    stores no gradients, so they must be passed to `saw`.
 
     Raises:
         UserError: in graph mode.
@@ -162,7 +164,8 @@ class Recorder(Base):
         return slots
 
     def all_parameters(self) -> list[ms.Parameter]:
-        """Of the cell and of the optimizer (its slots and counters), each once."""
+        """Return the parameters of the cell and of the optimizer (its state and counters), each
+        once."""
         held = getattr(self.optimizer, "get_parameters", None)
         own = list(held()) if held is not None else updated(self.model, self.optimizer)
         return list({id(p): p for p in [*self.named().values(), *own]}.values())

@@ -1,4 +1,5 @@
-"""What rank 0 opens for the others to find: a key-value store, or MindSpore's scheduler."""
+"""The meeting point that rank 0 opens for the others: a key-value store, or MindSpore's
+scheduler."""
 
 from __future__ import annotations
 
@@ -27,28 +28,28 @@ ATTEMPTS = 5
 
 
 def store_functions() -> tuple[Any, Any] | None:
-    """The store and the function that joins by it, where this MindSpore has both."""
+    """Return the store class and the function that joins by a store, if this MindSpore has both."""
     functions = getattr(private, "TCPStore", None), getattr(management, "_init_with_store", None)
     return None if None in functions else functions
 
 
 def open_store(place: Place, host: str, port: int) -> Any:
-    """Rank 0's server, which listens on ``host`` alone, or a client of it."""
+    """Open rank 0's server, which listens on ``host`` alone, or a client of it."""
     return store_functions()[0](
         host_name=host,
         port=port,
         world_size=place.size,
         is_master=place.rank == 0,
         timeout=timedelta(seconds=place.timeout),
-        wait_for_workers=False,  # so that the port is told once it is open, and not before
+        wait_for_workers=False,  # so that the port is published only once it is open
     )
 
 
 def start_scheduler(place: Place, host: str, port: int) -> Scheduler:
-    """Start the scheduler's process; it ends by `end`, or when this process does."""
+    """Start the scheduler's process; it ends by `end_scheduler`, or with this process."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))  # asked here: its own complaint would take seconds to arrive
+        probe.bind((host, port))  # checked here: its own error would take seconds to arrive
     return subprocess.Popen(
         [sys.executable, "-P", "-c", SCHEDULER],
         env={**os.environ, **variables(place, "MS_SCHED", host, port)},
@@ -60,7 +61,7 @@ def start_scheduler(place: Place, host: str, port: int) -> Scheduler:
 
 
 def variables(place: Place, role: str, host: str, port: int) -> dict[str, str]:
-    """What a process of the scheduler's cluster finds in its environment."""
+    """Return the environment of a process in the scheduler's cluster."""
     return {
         "MS_ROLE": role,
         "MS_WORKER_NUM": str(place.size),
@@ -75,7 +76,8 @@ def variables(place: Place, role: str, host: str, port: int) -> dict[str, str]:
 
 
 def attempt(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
-    """What ``make`` makes at this port, or at a free one that nobody else takes meanwhile."""
+    """Call ``make`` with this port, or with free ones until one is not taken; return its result and
+    the port."""
     reason = ""
     for _ in range(1 if port else ATTEMPTS):
         chosen = port or free_port(host)
@@ -87,7 +89,7 @@ def attempt(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """``host:port`` as an IPv4 address, which is all MindSpore takes, and a number."""
+    """Parse ``host:port`` into an IPv4 address, which MindSpore requires, and a port number."""
     host, _, port = text.rpartition(":")
     try:
         return socket.gethostbyname(host), int(port)
@@ -96,7 +98,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def end(scheduler: Scheduler | None) -> None:
-    """End rank 0's scheduler, which would stay for half a minute."""
+    """Kill rank 0's scheduler, which would otherwise stay for half a minute."""
     if scheduler is not None:
         with suppress(ProcessLookupError):
             os.killpg(scheduler.pid, signal.SIGKILL)
@@ -106,6 +108,6 @@ def end(scheduler: Scheduler | None) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """MindSpore's own words, without its frames of dashes."""
+    """Return the first line of a MindSpore error, without its frames of dashes."""
     lines = [line.strip(" -.:") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)

@@ -1,9 +1,9 @@
-"""Attention to keys and values block by block in MindSpore; see `dualml.split.ring`.
+"""Blockwise attention over keys and values in MindSpore; see `dualml.split.ring`.
 
-All products of matrices are compiled cells. What is between them is NumPy's, whose arrays are the
-tensors' memory: on a CPU, MindSpore's transpositions, reductions along the last axis and products
-with a number take longer than the products of matrices (2 million scores: their largest 30 ms, over
-a number 31 ms), and its exponential is off by up to 7e-6 of itself.
+All matrix products are compiled cells. The operations between them are NumPy's, whose arrays share
+the tensors' memory: on a CPU, MindSpore's transpositions, reductions along the last axis and
+products with a number take longer than matrix products (2 million scores: the maximum 30 ms, a
+division by a number 31 ms), and the relative error of its exponential is up to 7e-6.
 
 Shapes: B batch, T positions of the queries and S of a block, G groups of R heads, K entries.
 """
@@ -24,7 +24,8 @@ from dualml_ms.compiled import Compiled
 
 
 class MindSporeBlockAttention:
-    """See `dualml.backend.stage.BlockAttention`; its layout of heads is the referee's."""
+    """MindSpore implementation of `dualml.backend.stage.BlockAttention`, with the reference's
+    layout of heads."""
 
     def __init__(self, layer: GroupedAttention, places: Array) -> None:
         self.layout, self.scale = NumpyBlockAttention(layer, places), 1 / math.sqrt(layer.width)
@@ -57,13 +58,14 @@ class MindSporeBlockAttention:
         return tensor(whole), tensor(sums_so_far)
 
     def block(self, q: ms.Tensor, kv: ms.Tensor, block: Block) -> tuple[slice, Array, Array]:
-        """Which queries see the block, those, scaled, and the keys and values that they see."""
+        """Return the slice of queries that see the block, those queries, scaled, and its keys and
+        values."""
         queries, keys = seen(block, q.shape[-2])
         own = q.asnumpy()[..., queries, :] * np.float32(self.scale)
         return queries, own, kv.asnumpy()[..., keys, :]
 
     def scored(self, own: Array, k: Array, block: Block) -> Array:
-        """Scores, B G RT S."""
+        """Return the scores, B G RT S, with future positions masked in a rank's own block."""
         scores: Array = self.scores(tensor(flat(own)), tensor(k)).asnumpy()
         if block == "own":
             length = own.shape[-2]
@@ -109,17 +111,18 @@ class MindSporeBlockAttention:
 
 
 def tensor(array: Array) -> ms.Tensor:
-    """Of float32, in the same memory where it can."""
+    """Make a float32 tensor of an array, in the same memory if possible."""
     return ms.Tensor.from_numpy(np.ascontiguousarray(array, np.float32))
 
 
 def flat(x: Array) -> Array:
-    """B G RT K: the heads of a group see the same keys, their queries are one long sequence."""
+    """Flatten to B G RT K: the heads of a group see the same keys, so their queries form one long
+    sequence."""
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
 
 
 class Scores(nn.Cell):
-    """B G RT S of rows (B G RT K) with rows (B G S K)."""
+    """A cell that returns scores, B G RT S, of rows (B G RT K) and rows (B G S K)."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
@@ -130,7 +133,7 @@ class Scores(nn.Cell):
 
 
 class Weigh(nn.Cell):
-    """Sums of values (B G RT K) with weights (B G RT S)."""
+    """A cell that returns sums of values (B G S K) with weights (B G RT S)."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
@@ -141,7 +144,8 @@ class Weigh(nn.Cell):
 
 
 class Gradients(nn.Cell):
-    """Of queries (to be scaled), keys and values, from those of the scores (B G RT S)."""
+    """A cell that returns the gradients of queries (still to be scaled), keys and values from those
+    of the scores (B G RT S)."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)

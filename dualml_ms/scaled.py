@@ -1,6 +1,5 @@
-"""The cells of a training whose loss is scaled: gradients of the scaled loss, and the update that
-is made only where all of them are finite. The scale itself is `dualml.precision.Scaler`'s.
-"""
+"""Cells of a training with a scaled loss: gradients of the scaled loss, and the update, which is
+made only if all of them are finite. `dualml.precision.Scaler` controls the scale."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from dualml_ms.compiled import Compiled
 
 
 class Scaled(nn.Cell):
-    """A loss times a factor, which is what is differentiated, and the loss."""
+    """A cell that returns a loss times a factor, which is differentiated, and the loss."""
 
     def __init__(self, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -27,7 +26,8 @@ class Scaled(nn.Cell):
 
 
 class ScaledGradient(nn.Cell):
-    """Loss, and the gradients of the loss times a factor; nothing is changed."""
+    """A cell that returns the loss, and the gradients of the loss times a factor, without side
+    effects."""
 
     def __init__(self, loss: nn.Cell, parameters: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -39,8 +39,8 @@ class ScaledGradient(nn.Cell):
 
 
 class ScaledSums(nn.Cell):
-    """A chunk's gradients of the loss times a factor: put into the sums, or added to them; the
-    chunk's own mean loss."""
+    """A cell that assigns a chunk's gradients of the loss times a factor to the sums, or adds them;
+    returns the chunk's own mean loss."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ScaledSums(nn.Cell):
 
 
 class AllFinite(nn.Cell):
-    """Whether all numbers of what is kept, and of what is given, are finite."""
+    """A cell that returns whether its stored parameters and its arguments are all finite."""
 
     def __init__(self, *kept: ms.Parameter) -> None:
         super().__init__(auto_prefix=False)
@@ -74,10 +74,10 @@ class AllFinite(nn.Cell):
 
 
 class Unscaling(nn.Cell):
-    """An optimizer on gradients times ``inverse``.
+    """A cell that runs an optimizer on gradients times ``inverse``.
 
-    Whether it is called is decided outside of the graph: measured on a CPU, in a branch inside of
-    one the kernels that update a parameter and its state in one pass left a state as it was that
+    The decision to call it is made outside of the graph: measured on a CPU, in a branch inside of a
+    graph the kernels that update a parameter and its state in one pass ignored a state that
     ``set_data`` had replaced before.
     """
 
@@ -93,7 +93,7 @@ class Unscaling(nn.Cell):
 
 
 class UpdateFrom(nn.Cell):
-    """`Unscaling` with what is kept in sums."""
+    """A cell like `UnscaledUpdate` that takes the gradients from sums."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -104,7 +104,7 @@ class UpdateFrom(nn.Cell):
 
 
 class ScaledUpdate:
-    """Whole updates of a training with a scaled loss."""
+    """The compiled cells of whole updates with a scaled loss."""
 
     def __init__(
         self, loss: nn.Cell, parameters: ms.ParameterTuple, optimizer: nn.Optimizer
@@ -117,8 +117,8 @@ class ScaledUpdate:
 
 
 class Clocked(LearningRateSchedule):
-    """The rate of the update that is due, which a skipped one does not put off: the optimizer's own
-    count is of the updates made."""
+    """A schedule with the rate of the current step, which counts skipped updates; the optimizer's
+    own count does not."""
 
     def __init__(self, rates: Sequence[float]) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Clocked(LearningRateSchedule):
 
 
 class Numbers:
-    """Python numbers as tensors, each made once: as numbers they would be compiled into graphs."""
+    """Cached scalar tensors of Python numbers, which would otherwise be compiled into graphs."""
 
     def __init__(self) -> None:
         self.kept: dict[float, ms.Tensor] = {}

@@ -1,7 +1,7 @@
-"""A part of a model in flat vectors, and an optimizer over slices of them.
+"""Part of a model in flat vectors, and an optimizer over slices of them.
 
-On a CPU a parameter whose data `Tensor.from_numpy` made of a part of an array lies in that part:
-compiled cells read it there and assign it there (measured, and tested in tests/mindspore).
+On a CPU a parameter whose data `Tensor.from_numpy` made of a slice of an array lies in that slice:
+compiled cells read and assign it there (measured, and tested in tests/mindspore).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dualml_ms.scaled import AllFinite, Clocked, Numbers, Unscaling
 
 
 class VectorUpdate(nn.Cell):
-    """One update with the gradients that are given; of a scaled loss what takes the scale off comes
-    first."""
+    """A cell that makes one update with given gradients; with a scaled loss, the inverse scale
+    comes first."""
 
     def __init__(self, optimizer: nn.Optimizer, scaled: bool) -> None:
         super().__init__(auto_prefix=False)
@@ -37,7 +37,7 @@ class VectorUpdate(nn.Cell):
 
 
 class MindSporeShard:
-    """See `dualml.backend.shard.Shard`."""
+    """MindSpore implementation of `dualml.backend.shard.OptimizerShard`."""
 
     def __init__(
         self, recipe: Recipe, weights: Sequence[ms.Tensor], state: State | None = None
@@ -61,7 +61,7 @@ class MindSporeShard:
         return bool(self.all_finite(*gradients).asnumpy())
 
     def update(self, gradients: Sequence[ms.Tensor], step: int, made: int, scale: float) -> None:
-        """How many were made the optimizer counts itself."""
+        """Update the vectors; ``made`` is ignored, because the optimizer counts its own steps."""
         if self.clock is not None:
             self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
         inverse = [self.number(1 / scale)] if self.scaled else []
@@ -79,7 +79,8 @@ class MindSporeShard:
 
 
 class MindSporeShardable(Shardable):
-    """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
+    """MindSpore implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with
+    these attributes."""
 
     parameters: dict[str, ms.Parameter]
     sums: dict[str, ms.Parameter]
@@ -119,7 +120,7 @@ class MindSporeShardable(Shardable):
 
 
 def laid(parameters: Mapping[str, ms.Parameter], how: Vectors) -> list[ms.Tensor]:
-    """Put the parameters where they belong in new vectors."""
+    """Allocate vectors and move the parameters into them; return the vectors."""
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     kind, typed = (np.float16, ms.float16) if how.lower else (np.float32, ms.float32)
     memory: list[Array] = [np.zeros(size, kind) for size in how.memory]

@@ -1,9 +1,10 @@
 """Segments of a split model in MindSpore: compiled forward and backward cells of parts.
 
-What a compiled forward pass computed inside is gone when it returns. So the forward cell returns
-what its layers' derivatives need, too (`split_tape.Tape`), and the backward cell goes back from
-there layer by layer. The last segment's loss, gradients and all come from one cell, when its
-backward pass is due: its forward pass only puts the input aside, whatever is to be computed again.
+The intermediate values of a compiled forward pass are gone when it returns. So the forward cell
+also returns the values that its layers' derivatives need (`split_tape.SegmentTape`), and the
+backward cell continues from there layer by layer. One cell computes the last segment's loss and
+gradients when its backward pass is due: its forward pass only stores the input, whatever is
+recomputed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ Values = tuple[ms.Tensor, ...]
 class MindSporeStage(
     Weighable, MixedStage, MindSporeShardable, Recomputing, Attending, Regathering, Carrying
 ):
-    """See `dualml.backend.stage.Stage`.
+    """MindSpore implementation of `dualml.backend.stage.Stage`.
 
     Args:
         segments: the layers of this rank, stage by stage.
@@ -82,7 +83,7 @@ class MindSporeStage(
             sum(isinstance(layer, Dropout) or carries(layer) for _, layer in s.layers)
             for s in segments
         ]
-        #: Segment → its stateful layers; micro-batch → the states that they ended with.
+        #: Segment → its stateful layers; below, micro-batch → their final states.
         self.stateful = [[name for name, layer in s.layers if carries(layer)] for s in segments]
         self.ended = dict[int, dict[str, ms.Tensor]]()
         self.parts, self.parameters = list[Part](), dict[str, ms.Parameter]()
@@ -129,6 +130,7 @@ class MindSporeStage(
         self.measuring, self.infers = False, at_once(recipe.y)
 
     def _updates(self, recipe: Recipe) -> None:
+        """Make the optimizer, and the cells that update, clear and copy the gradient sums."""
         rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
         if recipe.precision.loss_scale is not None and not recipe.schedule.constant:
             rates = self.clock = Clocked(rates)
@@ -143,6 +145,7 @@ class MindSporeStage(
 
     @staticmethod
     def _tokens(x: Array) -> Array:
+        """Return integers as int32, and other arrays unchanged."""
         return x.astype(np.int32) if np.issubdtype(x.dtype, np.integer) else x
 
     def samples(self, index: Array) -> ms.Tensor:
@@ -168,7 +171,7 @@ class MindSporeStage(
         return ms.Tensor.from_numpy(np.ascontiguousarray(piece))
 
     def attention(self, layer: GroupedAttention, places: Array) -> MindSporeBlockAttention:
-        """Layers that are alike share what is compiled."""
+        """Return the blockwise attention of a layer; equal layers share the compiled cells."""
         key = layer, tuple(places)
         if key not in self.attentions:
             self.attentions[key] = MindSporeBlockAttention(layer, places)
@@ -190,9 +193,9 @@ class MindSporeStage(
         return stack
 
     def _ended(self, segment: int, micro: int, outputs: Values) -> Values:
-        """What a cell gave but for the states at its end, which are put aside."""
+        """Store the final states among a cell's outputs; return the other outputs."""
         names = self.stateful[segment]
-        if not names or len(outputs) <= len(names):  # without states that it began with
+        if not names or len(outputs) <= len(names):  # no initial states were given
             return outputs
         states = dict(zip(names, outputs[-len(names) :], strict=True))
         self.ended.setdefault(micro, {}).update(states)
@@ -244,7 +247,7 @@ class MindSporeStage(
         return Lower(self.precision).how
 
     def packed(self, x: ms.Tensor) -> ms.Tensor:
-        """What is held in float32 goes as its upper half, which has all bits of a bfloat16."""
+        """Pack bfloat16 numbers that are stored in float32: their upper half has all bits."""
         if x.dtype == ms.float16:
             return x
         bits = np.ascontiguousarray(x.asnumpy()).view(np.uint32) >> 16
@@ -270,7 +273,8 @@ class MindSporeStage(
         return not self.parameters or bool(self.all_finite().asnumpy())
 
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """How many were made the optimizer counts itself."""
+        """Unscale the gradients and update; ``made`` is ignored, because the optimizer counts its
+        own steps."""
         if self.clock is not None:
             self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
         if self.parameters:

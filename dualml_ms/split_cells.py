@@ -1,4 +1,4 @@
-"""The compiled cells of a split model: tensors go in and come out one by one, the top last."""
+"""The compiled cells of a split model: tensors are passed and returned one by one, the top last."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dualml_ms.split_tape import RELU, TANH, Tape, span
 
 
 class Forward(nn.Cell):
-    """The stack after a segment, then of the tops on its tape those that are neither at its
-    beginning nor at its end, then the states that stateful layers ended with."""
+    """A cell that returns the stack after a segment, then the tops on its tape from inside the
+    segment, then the final states of stateful layers."""
 
     def __init__(self, part: Part, tape: Tape) -> None:
         super().__init__(auto_prefix=False)
@@ -34,7 +34,7 @@ class Forward(nn.Cell):
 
 
 class Step(nn.Cell):
-    """One layer of a part in a lower type, with its casts."""
+    """One layer of a part in low precision, with its casts."""
 
     def __init__(self, part: Part, i: int) -> None:
         super().__init__(auto_prefix=False)
@@ -53,13 +53,14 @@ class Step(nn.Cell):
 
 
 class Backward(nn.Cell):
-    """Add the gradients of a segment to the sums; those of the stack before it, where wanted.
+    """A cell that adds the gradients of a segment to the sums; it returns those of the stack before
+    it if ``wanted``.
 
-    Layer by layer from what is on the tape: nothing is computed again but what a layer's own
-    derivative needs, and the stretches that are to be, once their gradient is there. Arguments: the
-    tape, the masks, the gradients of the stack after the segment.
+    It goes layer by layer from the values on the tape: only what a layer's own derivative needs is
+    computed again, and the spans that are to be recomputed, once their gradient is known.
+    Arguments: the tape, the masks, the gradients of the stack after the segment.
 
-    In a lower type a gradient has the type of the value that it belongs to.
+    In low precision a gradient has the type of its value.
     """
 
     def __init__(self, part: Part, sums: ms.ParameterTuple, tape: Tape, wanted: bool) -> None:
@@ -84,13 +85,13 @@ class Backward(nn.Cell):
 
     @staticmethod
     def cell(part: Part, i: int) -> nn.Cell:
-        """What a layer's derivative is taken of."""
+        """Return the cell of a layer that is differentiated."""
         carry = part.kinds[i] == CARRY and part.dropouts > 0
         return Begun(part.order[i]) if carry else part.order[i]
 
     def again(self, part: Part, tape: Tape) -> None:
-        """What is computed again, and where: of each layer the number of the stretch that ends with
-        it (``anew``; −1: none), and the top of a stretch that it goes back from (``inside``)."""
+        """Determine for each layer the span to recompute that ends with it (``recomputed_span``;
+        −1: none), and its saved top within that span (``inside``)."""
         n = len(part.order)
         self.stretches = [Block(part, replace(some, again=False)) for some in tape.again]
         self.entries = tuple(tuple(map(tape.kept.index, own)) for own in tape.entries)
@@ -100,20 +101,20 @@ class Backward(nn.Cell):
         self.inside = tuple(tape.of[i] - starts.get(i, tape.of[i]) for i in range(n))
 
     def stacks(self, number, tape, masks, flow):
-        """The stack before the first layer of a stretch and after each of them."""
+        """Recompute the stack before the first layer of a span and after each of its layers."""
         block, values = self.stretches[number], ()
         for at in self.entries[number]:
             values += (ops.depend(tape[at], flow),)
         return block.walk(values, masks[block.begins : block.begins + block.dropouts])
 
     def top(self, i, tape, stacks):
-        """What layer ``i`` goes back from."""
+        """Return the saved value from which layer ``i`` goes back."""
         if self.inside[i] > 0:
             return stacks[self.inside[i]][-1]
         return tape[self.place[i]]
 
     def taken(self, i, tape, stacks):
-        """What layer ``i`` took."""
+        """Return the input of layer ``i``."""
         x = self.top(i, tape, stacks)
         for k in range(self.of[i], i):
             x = self.order[k](x)
@@ -170,11 +171,12 @@ class Backward(nn.Cell):
 
 
 class Loss(nn.Cell):
-    """``share`` times the mean loss of the last segment's output, which is what is differentiated,
-    and the loss. Arguments: the stack, the masks, the labels, the share.
+    """A cell that returns ``share`` times the mean loss of the last segment's output, which is
+    differentiated, and the loss. Arguments: the stack, the masks, the labels, the share.
 
     Args:
-        before: which values on the stack are of the lower type; the casts make their gradients so.
+        before: which values on the stack are in low precision; the casts give their gradients
+            the same type.
     """
 
     def __init__(self, part: Part, criterion: nn.Cell, before: Stack) -> None:
@@ -194,7 +196,7 @@ class Loss(nn.Cell):
 
 
 class EndingLoss(Loss):
-    """As of `Loss`, and the states that stateful layers ended with."""
+    """A loss cell like `Loss` that also returns the final states of stateful layers."""
 
     def construct(self, *arguments):
         masks, (labels, share) = arguments[self.part.depth : -2], arguments[-2:]
@@ -204,8 +206,8 @@ class EndingLoss(Loss):
 
 
 class Last(nn.Cell):
-    """Loss, and the gradients of its share: parameters' added to the sums, the stack's returned;
-    then the states that stateful layers ended with, of an `EndingLoss`.
+    """A cell that returns the loss and the gradients of the stack, and adds those of the parameters
+    to the sums; with a `StatefulStageLoss`, the final states follow.
 
     Arguments: those of `Loss`.
     """
@@ -231,7 +233,7 @@ class Last(nn.Cell):
             flow = gradients
         else:
             own = gradients
-        if self.depth == 1:  # of one position MindSpore returns the gradient, not a tuple of it
+        if self.depth == 1:  # for one position MindSpore returns no tuple
             flow = (flow,)
         for i in range(len(self.sums)):
             loss = ops.depend(loss, ops.assign_add(self.sums[i], own[i]))
@@ -242,7 +244,8 @@ class Last(nn.Cell):
 
 
 class Outputs(nn.Cell):
-    """The stack after a segment, then the top of the stack after each of its layers."""
+    """A cell that returns the stack after a segment, then the top of the stack after each of its
+    layers."""
 
     def __init__(self, part: Part) -> None:
         super().__init__(auto_prefix=False)
@@ -257,7 +260,7 @@ class Outputs(nn.Cell):
 
 
 class Score(nn.Cell):
-    """Loss and predicted class of every sample."""
+    """A cell that returns loss and predicted class of every sample."""
 
     def __init__(self, criterion: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -268,7 +271,7 @@ class Score(nn.Cell):
 
 
 class Zero(nn.Cell):
-    """Sums of zero."""
+    """A cell that sets the sums to zero."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -282,7 +285,7 @@ class Zero(nn.Cell):
 
 
 class Update(nn.Cell):
-    """One update with the gradients added up."""
+    """A cell that makes one update with the accumulated gradients."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -293,7 +296,7 @@ class Update(nn.Cell):
 
 
 class Joined(nn.Cell):
-    """The sums as one tensor."""
+    """A cell that returns the sums as one flat tensor."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -307,7 +310,7 @@ class Joined(nn.Cell):
 
 
 class Divided(nn.Cell):
-    """The sums replaced by the parts of one tensor."""
+    """A cell that sets the sums from one flat tensor."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)

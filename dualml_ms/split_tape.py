@@ -1,4 +1,4 @@
-"""What the forward pass of a part of a split model keeps for its backward pass."""
+"""The values that the forward pass of a part of a split model saves for its backward pass."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dualml.model.layers import Flatten, ReLU, Tanh
 from dualml.model.recompute import Stretch
 from dualml_ms.model.network import BRANCH, CARRY, CELL, MERGE, Part
 
-#: Whose derivative is known from what they gave; of any other layer, from what it took.
+#: Kinds of derivatives: of Tanh and ReLU from their output, of any other layer from its input.
 LAYER, TANH, RELU = range(3)
 SLOPES = {Tanh: TANH, ReLU: RELU}
 
 
 class Tape:
-    """What a segment's forward pass leaves for its backward pass.
+    """The values that a segment's forward pass saves for its backward pass.
 
-    Of the stacks before the first layer and after each of them, numbered from 0, the tops that some
-    layer's derivative needs: what Tanh and ReLU gave, what any other layer took. What Flatten gave
-    is made again of what it took: no copy of it is kept. Of layers that are computed again what
-    goes into the first of them is kept in place of what is inside. Of the stack before all layers
-    the values under the top have the numbers −1, −2, …
+    Stacks before the first layer and after each layer are numbered from 0. Saved are the tops that
+    some layer's derivative needs: the output of Tanh and ReLU, the input of any other layer. The
+    output of Flatten is computed again from its input, which is saved instead. For layers that are
+    recomputed the input of the first one is saved in place of the values inside. On the stack
+    before all layers the values below the top have the numbers −1, −2, …
 
     Attributes:
         first: the first layer that a gradient flows through, minus one.
         kept: the numbers of those tops, in order.
-        of: layer → number of the top it goes back from.
-        again: the stretches that are computed again for some derivative.
-        entries: for each of them the numbers of the values that go into it.
+        top_numbers: layer → number of the top it goes back from.
+        recomputed_spans: the spans that are recomputed for some derivative.
+        entries: for each of them the numbers of its input values.
     """
 
     def __init__(self, part: Part, wanted: bool, stretches: Sequence[Stretch] = ()) -> None:
@@ -52,12 +52,12 @@ class Tape:
 
 
 def span(some: Stretch) -> range:
-    """Its layers."""
+    """Return the range of a span's layers."""
     return range(some.layers.start, some.layers.stop)
 
 
 def numbers(part: Part) -> list[tuple[int, ...]]:
-    """The numbers of the values on the stack before the first layer and after each."""
+    """Return the numbers of the values on the stack before the first layer and after each."""
     stack = tuple(range(1 - part.depth, 1))
     stacks = [stack]
     for i, kind in enumerate(part.kinds):

@@ -1,4 +1,5 @@
-"""A trial's model, optimizer and data in MindSpore: the compiled whole step and the looks at it."""
+"""A trial's model, optimizer and data in MindSpore: the compiled whole step, traces and
+evaluation."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ from dualml_ms.scaled import Clocked, Numbers, ScaledGradient, ScaledUpdate
 
 
 class LossCell(nn.Cell):
-    """Mean loss of the network over a batch."""
+    """A cell that returns the mean loss of the network over a batch."""
 
     def __init__(self, network: Network, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -48,7 +49,7 @@ class LossCell(nn.Cell):
 
 
 class EndingLoss(LossCell):
-    """Mean loss, and the states that stateful layers ended with."""
+    """A cell that returns the mean loss, and the final states of stateful layers."""
 
     def construct(self, x, y, *masks):
         logits, states = self.network.ending(x, *masks)
@@ -56,7 +57,8 @@ class EndingLoss(LossCell):
 
 
 class WholeStep(nn.Cell):
-    """Forward, backward and update compiled as one graph."""
+    """A cell with forward pass, backward pass and update compiled as one graph; returns the
+    loss."""
 
     def __init__(self, loss: LossCell, optimizer: nn.Optimizer) -> None:
         super().__init__(auto_prefix=False)
@@ -70,7 +72,7 @@ class WholeStep(nn.Cell):
 
 
 class EndingStep(nn.Cell):
-    """As of `WholeStep`: the loss, and the states that the batch ended with."""
+    """A whole step like `WholeStep` that returns the loss and the final states of the batch."""
 
     def __init__(self, loss: EndingLoss, optimizer: nn.Optimizer) -> None:
         super().__init__(auto_prefix=False)
@@ -83,7 +85,7 @@ class EndingStep(nn.Cell):
 
 
 class Gradient(nn.Cell):
-    """Loss and gradients; nothing is changed."""
+    """A cell that returns loss and gradients, without side effects."""
 
     def __init__(self, loss: LossCell, parameters: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -95,7 +97,8 @@ class Gradient(nn.Cell):
 
 
 class Accumulate(nn.Cell):
-    """Add a chunk's share of the mean gradient to the sums; the chunk's own mean loss."""
+    """A cell that adds a chunk's share of the mean gradient to the sums; returns the chunk's own
+    mean loss."""
 
     def __init__(
         self, loss: LossCell, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
@@ -113,7 +116,7 @@ class Accumulate(nn.Cell):
 
 
 class Apply(nn.Cell):
-    """One update with the accumulated gradient, then sums of zero."""
+    """A cell that makes one update with the accumulated gradient, then sets the sums to zero."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
@@ -129,7 +132,7 @@ class Apply(nn.Cell):
 
 
 class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
-    """See `dualml.backend.Training`."""
+    """MindSpore implementation of `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now = recipe, 0
@@ -164,19 +167,20 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         self.x, self.y = self.inputs(recipe.x), recipe.y.astype(np.int32)
 
     def _make_accumulators(self, mean: LossCell, parameters: ms.ParameterTuple) -> None:
-        """Made at the first batch above the chunk size: they cost a copy of the parameters."""
+        """Make the cells for chunks at the first batch above the chunk size, because they need a
+        copy of the parameters."""
         sums = parameters.clone(prefix="accumulated", init="zeros")
         self.accumulate = Compiled(Accumulate(mean, parameters, sums))
         self.apply = Compiled(Apply(self.optimizer, sums))
 
     def inputs(self, x: Array) -> Array:
-        """Tokens as the int32 that MindSpore looks up; images as they are."""
+        """Return tokens as int32, which MindSpore's lookup needs, and images unchanged."""
         return x.astype(np.int32) if self.recipe.spec.tokens else x
 
     def tensors(self, batch: Array) -> list[ms.Tensor]:
-        """Samples, labels, and what else the network takes for them in the next update.
+        """Return samples, labels, and further inputs of the network for them in the next update.
 
-        from_numpy shares memory with the fresh arrays: no second copy.
+        `from_numpy` shares memory with the fresh arrays: there is no second copy.
         """
         spec, seed = self.recipe.spec, self.recipe.seed
         drawn = beside(spec, seed, self.now + 1, batch, self.hidden).values()
@@ -199,10 +203,10 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         return losses
 
     def _carried(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
-        """Of a stateful model, whose batch goes through at once.
+        """Make the update of a stateful model, whose batch is not split.
 
         Raises:
-            Unsupported: a batch above `Recipe.chunk`, or a scaled loss.
+            Unsupported: a batch above `TrainingSpec.chunk`, or a scaled loss.
         """
         if len(batch) > self.recipe.chunk or self.scaler is not None:
             raise Unsupported("states are carried over batches that go through at once, in float32")
@@ -213,6 +217,7 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         return [(loss, 1.0)]
 
     def _scaled(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
+        """Make an update with a scaled loss, chunk by chunk."""
         losses = []
         for part, share in chunks(batch, self.recipe.chunk):
             put = self.scaled.more if losses else self.scaled.first
@@ -227,8 +232,8 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         apply: Callable[..., Any],
         *tensors: ms.Tensor,
     ) -> None:
-        """Update ``step`` by the cell ``apply``; of a scaled loss if ``finite`` says so of the
-        gradients, and with what takes the scale off before all else."""
+        """Make update ``step`` with the cell ``apply``; with a scaled loss only if ``finite``
+        accepts the gradients, and with the inverse scale as first argument."""
         if self.scaler is None:
             apply(*tensors)
             return
@@ -239,6 +244,7 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
             apply(inverse, *tensors)
 
     def _in_chunks(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
+        """Make an update by accumulating the gradients of chunks."""
         if self.accumulate is None:
             self._accumulators()
         losses = []
@@ -249,8 +255,9 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         return losses
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """A gradient is like its parameter, whether a graph holds it or `Accumulate`'s sums;
-        activations are inside the graph."""
+        """Return memory of weights, gradients and state. A gradient has its parameter's size,
+        whether in a graph or in the sums of `AccumulateGradients`; activations inside the graph are
+        not visible."""
         weights = nbytes(self.parameters.values())
         gradients = weights if self.accumulate is None else nbytes(self.accumulate.cell.sums)
         return Memory(weights, gradients, state_bytes(self.optimizer))
@@ -274,8 +281,8 @@ class MindSporeTraining(Training, Observable, Mixed, Weighable, Recomputing, Car
         return batch_digest(*self.given(batch)), activations
 
     def looked(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
-        """Of `Look`, for some samples and again the first of them, up to as many as an evaluation
-        takes at once: every other number would be compiled anew."""
+        """Evaluate `LayerOutputs` for some samples, repeated up to the size of an evaluation: any
+        other number would be compiled anew."""
         n = max(len(y), at_once(y))
         filled = (np.resize(a, (n, *a.shape[1:])) for a in (self.inputs(x), y.astype(np.int32)))
         outputs: tuple[ms.Tensor, ...] = self.layers(*map(ms.Tensor.from_numpy, filled))

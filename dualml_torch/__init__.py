@@ -1,4 +1,4 @@
-"""PyTorch backend of dualml. Importing this package does not import torch; its rooms do."""
+"""PyTorch backend of dualml. Importing this package does not import torch; its modules do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ if TYPE_CHECKING:
 
 
 def info() -> BackendInfo:
-    """Entry point of the group ``dualml.backends``."""
-    # Not above: a process of students' code imports this package, and finds no optimizers of ours.
+    """Describe this backend: the entry point of the group ``dualml.backends``."""
+    # Not at the top: a process that runs students' code imports this package and must not find our
+    # optimizers.
     from dualml.backend import BackendInfo
 
     def environ(threads: int) -> dict[str, str]:

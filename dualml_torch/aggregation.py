@@ -1,4 +1,5 @@
-"""One update in PyTorch taken apart: gradients are collected in buckets, and updated from there."""
+"""One PyTorch update in separate steps: gradients are collected in buckets and applied from
+there."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Array = NDArray[Any]
 
 
 class TorchPieces:
-    """See `dualml.backend.ability.Pieces`."""
+    """PyTorch implementation of `dualml.backend.capability.GradientBuckets`."""
 
     def __init__(self, training: TorchTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout
@@ -29,7 +30,7 @@ class TorchPieces:
         self.pairs = [[(own[n], self.views[n]) for n in names] for names in layout]
 
     def _split(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Canonical name → view into its bucket."""
+        """Map canonical parameter names to views into flat tensors, one per bucket."""
         own, views = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             parts = tensor.split([own[n].numel() for n in names])
@@ -45,7 +46,8 @@ class TorchPieces:
         return losses, list(self.buckets)
 
     def _backward(self, batch: Array, factor: float) -> list[tuple[torch.Tensor, float]] | None:
-        """Gradients of the whole batch in every parameter's own ``grad``."""
+        """Compute the gradients of the whole batch in every parameter's own ``grad``; return the
+        losses."""
         self.training.clear()
         losses = [
             (self.training.backward(part, share * factor), share)
@@ -55,10 +57,13 @@ class TorchPieces:
 
     @torch.no_grad()
     def _fill(self, bucket: int) -> None:
-        """One copy of all its gradients: backward would add each to a view that is zeroed first,
-        which takes longer."""
+        """Copy all gradients of a bucket into it at once.
+
+        If ``grad`` were a view of the bucket, backward would add to a view that is zeroed first,
+        which takes longer.
+        """
         for parameter, view in self.pairs[bucket]:
-            if parameter.grad is None:  # of an empty batch, or a parameter that it does not reach
+            if parameter.grad is None:  # empty batch, or an unreached parameter
                 parameter.grad = torch.zeros_like(view)
         views = [view for _, view in self.pairs[bucket]]
         torch._foreach_copy_(views, [parameter.grad for parameter, _ in self.pairs[bucket]])

@@ -34,14 +34,14 @@ from dualml_torch.split import TorchStage
 
 
 class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Metered):
-    """See `dualml.backend.Backend`.
+    """PyTorch implementation of `dualml.backend.Backend`.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:i`` or ``gpu``.
         threads: threads inside one operator; 0 leaves PyTorch's choice.
 
     Raises:
-        UserError, Unsupported: a device that is not there, or that PyTorch does not know.
+        UserError, Unsupported: a device that does not exist, or that PyTorch does not know.
     """
 
     name = "torch"
@@ -52,8 +52,8 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         self.clock = EVENTS if self.device.type == "cuda" else WALL
         if threads:
             torch.set_num_threads(threads)
-        self.trained: TorchParallel | None = None  # the last one, whose choices are recorded
-        torch.manual_seed(0)  # nothing here draws from it; a stray draw would at least repeat
+        self.trained: TorchParallel | None = None  # the latest; its kernel choice is recorded
+        torch.manual_seed(0)  # nothing here uses it; a stray draw would at least repeat
         # The flag of use_deterministic_algorithms(True), which would also import the compiler: a
         # second for every rank. What compiles here sets the compiler's own (optim/compiled.py).
         torch.set_deterministic_debug_mode("error")
@@ -129,7 +129,7 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         return peak(self.device, work)
 
     def stopwatch(self) -> Callable[[], float]:
-        """On a GPU by its own events, as `TorchCommunicator.stopwatch`."""
+        """Start a stopwatch; on a GPU it uses CUDA events, see `TorchCommunicator.stopwatch`."""
         return start_events(self.device) if self.clock == EVENTS else super().stopwatch()
 
     def synchronize(self) -> None:
@@ -138,7 +138,7 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
 
 
 def weighted(values: Array, losses: Sequence[Any]) -> Array:
-    """Mean loss of each batch from the mean losses of its chunks, in order."""
+    """Return the mean loss of each batch, in order, from the mean losses of its chunks."""
     shares = np.array([share for parts in losses for _, share in parts])
     starts = np.cumsum([0] + [len(parts) for parts in losses[:-1]])
     return np.add.reduceat(values * shares, starts)

@@ -1,4 +1,4 @@
-"""PyTorch's random functions, drawing from a source that both frameworks share."""
+"""PyTorch's random functions, drawing from an RNG that both frameworks share."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Tensor = torch.Tensor
 
 
 class Drawn(TorchFunctionMode):
-    """Inside, Dropout of every kind, ``bernoulli`` and ``rand`` take their numbers from `Chance`.
+    """A mode inside which Dropout of every kind, ``bernoulli`` and ``rand`` draw from a
+    `SharedRng`.
 
-    Entered last, it is asked first: what watches the calls sees a function ``dropout`` that gives
-    the same numbers however often it is called.
+    Enter it last, so that it intercepts calls first: tracers then see a function ``dropout`` that
+    gives the same numbers in every replay.
     """
 
     def __init__(self, chance: Chance) -> None:
@@ -33,7 +34,7 @@ class Drawn(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if (name := getattr(func, "__name__", "")) in PARTS:  # what draws is inside of them
+        if (name := getattr(func, "__name__", "")) in PARTS:  # these draw inside
             with self:
                 return PARTS[name](*args, **(kwargs or {}))
         replacement = DRAWS.get(func)
@@ -41,11 +42,13 @@ class Drawn(TorchFunctionMode):
         return func(*args, **(kwargs or {})) if result is None else result
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
+        """Draw uniform numbers of a shape."""
         return torch.from_numpy(self.chance.uniform(tuple(shape)))
 
     def dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor | None:
+        """Apply Dropout with shared random numbers; None: leave the call unchanged."""
         if not training or p == 0:
             return None
         result = dropped(self.uniform(input.shape), input, p)
@@ -54,7 +57,7 @@ class Drawn(TorchFunctionMode):
     def channels(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor | None:
-        """Whole channels, the first two axes of the input."""
+        """Drop whole channels: the first two axes of the input."""
         if not training or p == 0:
             return None
         numbers = self.chance.uniform(tuple(input.shape[:2]))
@@ -71,7 +74,7 @@ class Drawn(TorchFunctionMode):
         return self.ones(input.shape, input.detach() if p is None else p).to(input.dtype)
 
     def ones(self, shape: Sequence[int], p: Any) -> Tensor:
-        """One with probability ``p``."""
+        """Draw a float mask whose entries are one with probability ``p``."""
         return (self.uniform(shape) >= 1 - p).float()
 
     def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
@@ -85,8 +88,10 @@ class Drawn(TorchFunctionMode):
 
 
 def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
+    """Apply Dropout with rate ``p`` to an input, with given uniform numbers."""
+
     def dropout(input: Tensor, p: float) -> Tensor:
-        if watched():  # each mode in its turn
+        if watched():  # dispatch to the next mode
             result: Tensor = handle_torch_function(dropout, (input,), input, p)
             return result
         scale = 1 / (1 - p) if p < 1 else 0.0
@@ -96,6 +101,7 @@ def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
 
 
 def watched() -> bool:
+    """Return whether another torch function mode is active."""
     return torch.overrides._len_torch_function_stack() > 0  # type: ignore[attr-defined]
 
 

@@ -1,9 +1,9 @@
-"""How a trial computes on this CPU where results differ by rounding alone: measured, not guessed.
+"""Memory format and compilation of a trial on this CPU, chosen by measurement.
 
-Which memory format is faster depends on the model, the size of the batch and the processor, and so
-does what compiling gains. Both round differently, so that a choice has to stand: the times are
-measured once for a model, a size of its batches and a number of threads, and kept in the cache
-folder; every trial of this machine, and every one that is resumed, judges by the same times.
+Which memory format is faster depends on the model, the batch size and the processor, and so does
+the gain of compilation. Both change rounding, so a choice must be stable: times are measured once
+per model, batch size and number of threads, and stored in the cache folder; every trial of this
+machine, including resumed ones, decides by the same times.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from dualml_torch.recorded import Loss, Recorded
 
 CONTIGUOUS, CHANNELS_LAST = "contiguous_format", "channels_last"
 FORMATS = (CONTIGUOUS, CHANNELS_LAST)
-#: How many times faster a choice must be than the plain one before it is used; less is noise.
+#: Smallest speed-up over the plain choice that counts; less is noise.
 WORTH_IT = 1.03
-#: Minimum seconds of remaining training for which a trial measures whether compiling pays.
+#: Seconds of remaining training below which compilation is not even measured.
 LONG = 30.0
-#: How many times over what compiling saves must pay for the seconds it takes.
+#: Smallest ratio of the time that compilation saves to the time it takes.
 PAYS = 2.0
 #: Milliseconds of one measurement.
 ENOUGH = 150.0
 
-#: What a comparison with compiled kernels gives, unless it failed.
+#: Keys of a comparison with compiled kernels that has not failed.
 COMPARED = {"recorded", "compiled", "seconds"}
 Times = dict[str, Any]
 Work = Callable[[], object]
@@ -52,11 +52,11 @@ Batch = tuple[Sequence[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Choice:
-    """What a training uses, and why.
+    """The kernels that a training uses, and the reason.
 
     Attributes:
-        memory_format: of images and kernels.
-        compiled: whether the gradients of batches of the usual size, and the update, are.
+        memory_format: memory format of images and kernels.
+        compiled: whether the gradients of batches of the usual size, and the update, are compiled.
         reason: one sentence.
     """
 
@@ -65,7 +65,7 @@ class Choice:
     reason: str
 
     def facts(self) -> dict[str, str]:
-        """For the environment of a run."""
+        """Return the choice as facts for the environment of a run."""
         return {
             "memory_format": self.memory_format,
             "kernels": "compiled" if self.compiled else "as recorded",
@@ -74,20 +74,20 @@ class Choice:
 
 
 def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) -> Choice:
-    """The user's choice, the one by kept times, or that of a new measurement (a second; with
-    compiling up to a minute).
+    """Return the user's choice, the choice by stored times, or that of a new measurement (one
+    second; up to a minute with compilation).
 
     Args:
         network: on a CPU; left as it is.
         batch: inputs and labels of the usual size; None: unknown, nothing is measured.
 
     Raises:
-        UserError: `MEMORY_FORMAT` or `COMPILE` is set to something else, or compiling was asked
-            for and fails.
+        UserError: `MEMORY_FORMAT` or `COMPILE` has an invalid value, or compilation was requested
+            and fails.
     """
     wanted, compiling = setting(MEMORY_FORMAT, FORMATS), setting(COMPILE, ("never", "always"))
     if recipe.precision.lower or recipe.recompute:
-        # The compiler keeps float32 where the rule rounds, and what could be computed again.
+        # The compiler keeps float32 where the rule rounds, and activations to be recomputed.
         compiling = "never"
     images = any(p.dim() == 4 for p in network.parameters())
     formats = FORMATS if images else FORMATS[:1]
@@ -119,10 +119,10 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
 
 
 def judge(best: str, times: Times, reason: str, updates: int, always: bool) -> Choice:
-    """Compile where what it saves in so many updates pays for its seconds.
+    """Decide to compile if the time saved over ``updates`` pays for the compilation time.
 
     Raises:
-        UserError: it is to be compiled ``always``, and that failed.
+        UserError: compilation is set to ``always`` and has failed.
     """
     if "failed" in times:
         if always:
@@ -138,7 +138,7 @@ def judge(best: str, times: Times, reason: str, updates: int, always: bool) -> C
 
 
 def setting(variable: str, values: Sequence[str]) -> str:
-    """The user's value, or nothing."""
+    """Return the user's value of an environment variable; an empty string if it is unset."""
     value = os.environ.get(variable, "")
     if value and value not in values:
         raise UserError(f"{variable} is {' or '.join(values)}, or unset; received {value!r}")
@@ -146,18 +146,20 @@ def setting(variable: str, values: Sequence[str]) -> str:
 
 
 def copied(network: nn.Module, memory_format: str) -> nn.Module:
+    """Return a copy of the network in a memory format."""
     network = copy.deepcopy(network)
     return network.to(memory_format=getattr(torch, memory_format))  # type: ignore[call-overload, no-any-return]
 
 
 def gradient(network: nn.Module, loss: Loss, memory_format: str, batch: Batch) -> Work:
+    """Return a function that computes the gradients of a batch, for timing."""
     return partial(Recorded(copied(network, memory_format), loss).gradient, *batch)
 
 
 def update(
     rule: Rule, network: nn.Module, loss: Loss, memory_format: str, batch: Batch, compiled: bool
 ) -> Work:
-    """Whole updates of a copy of the network, by the rule."""
+    """Return a function that makes whole updates of a copy of the network, for timing."""
     network = copied(network, memory_format)
     recorded = Recorded(network, loss, compiled=len(batch[1]) * compiled)
     rules = optimizer(rule, network.parameters(), compiled=compiled)
@@ -172,19 +174,20 @@ def update(
 
 
 def compiled_against(recorded: Callable[[], Work], compiled: Callable[[], Work]) -> Times:
-    """Milliseconds of an update as recorded and compiled, and the seconds of compiling."""
+    """Return milliseconds of an update as recorded and compiled, and the seconds of compilation."""
     begin = time.perf_counter()
     try:
         fast = compiled()
         fast()
-    except Exception as error:  # the compiler's, or its compiler's: whatever it is, go on without
+    except Exception as error:  # any failure of the compiler: continue without it
         return {"failed": f"{error}".strip().partition("\n")[0][:200]}
     seconds = time.perf_counter() - begin
     return {**by_turns({"recorded": recorded(), "compiled": fast}), "seconds": seconds}
 
 
 def by_turns(variants: Mapping[str, Work]) -> Times:
-    """Milliseconds of each at its best: what else the machine does only adds to it."""
+    """Return the smallest milliseconds of each variant, run in turns: disturbances only add
+    time."""
     for work in variants.values():
         work()
     best: dict[str, float] = {}
@@ -201,7 +204,7 @@ def by_turns(variants: Mapping[str, Work]) -> Times:
 
 
 def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
-    """The file of these times; None where there is no cache folder."""
+    """Return the file of the stored times; None where there is no cache folder."""
     spec, threads = recipe.spec, torch.get_num_threads()
     versions = torch.__version__, torch.backends.cpu.get_cpu_capability(), machine.cpu_model()
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
@@ -216,7 +219,7 @@ def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
 
 
 def recall(path: Path | None) -> Times:
-    """The times that are kept; a file that is missing or damaged has none."""
+    """Load stored times; a missing or damaged file gives none."""
     try:
         times = read_json(path) if path else {}
         formats = [times[name] > 0 for name in times if name in FORMATS]
@@ -228,7 +231,8 @@ def recall(path: Path | None) -> Times:
 
 
 def keep(path: Path | None, times: Times) -> Times:
-    """Those of whoever measured first; where they cannot be written, they count for this trial."""
+    """Store times, keeping those that another process stored first; if the file cannot be written,
+    they hold for this trial only."""
     times = times | recall(path)
     try:
         if path is not None:

@@ -1,4 +1,4 @@
-"""A stopwatch on the device's own queue."""
+"""A stopwatch on the device's queue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 
 def start_events(device: torch.device) -> Callable[[], float]:
-    """Mark the queue of a CUDA device; return what marks it again, waits for that mark, and tells
-    the seconds between the two. The way to the device is not part of them."""
+    """Record a start event on the CUDA stream; return a function that records an end event, waits
+    for it and returns the seconds between the two. Launch latency is not included."""
     stream = torch.cuda.current_stream(device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record(stream)

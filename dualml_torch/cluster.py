@@ -1,4 +1,4 @@
-"""How a rank joins the others, and how it leaves: process groups and their timeouts."""
+"""Joining and leaving the group of ranks: process groups and their timeouts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dualml.machine import parse_device
 from dualml_torch.gloo import wait_your_turn
 from dualml_torch.rendezvous import INTERFACE, Membership, attempt, first, meet
 
-#: Seconds to take leave: enough for ranks that end together, little where one is gone already.
+#: Seconds to wait when leaving: enough for ranks that end together, little if one is gone.
 FAREWELL_S = 5.0
 
 
 def join(place: Place, device: str | torch.device = "cpu") -> Membership:
-    """Make torch's default process group of all ranks of a place.
+    """Make torch's default process group of all ranks.
 
     Args:
         device: ``cpu`` (gloo), ``cuda`` (nccl; every rank takes a GPU of its own) or ``auto``.
 
     Raises:
         CommunicationError: ranks that did not come in time, or a port that is in use.
-        UserError: a rendezvous or environment that cannot be meant.
+        UserError: an invalid rendezvous or environment.
         Unsupported: fewer GPUs than ranks.
     """
     chosen, limit = device_of(place, str(device)), timedelta(seconds=place.timeout)
@@ -63,14 +63,14 @@ def join(place: Place, device: str | torch.device = "cpu") -> Membership:
 
 
 def new_group(place: Place, member: Membership, ranks: list[int], key: str) -> Any:
-    """A process group of some ranks of the world, made by these alone.
+    """Make a process group of some ranks; only these ranks call it.
 
-    torch names such a group after its ranks and the number of groups its maker is in already. Where
-    members differ in that, they would wait for one another under different names: those in fewer
-    groups first make some of themselves alone.
+    torch names such a group after its ranks and the number of groups its maker is in already. If
+    members differ in that number, they would wait for one another under different names: those in
+    fewer groups first make some groups of themselves alone.
 
     Args:
-        key: the same on the members, used once.
+        key: the same on all members, used once.
     """
     count = len(dist.distributed_c10d._world.pg_names)
     what = f"a group of ranks {ranks}"
@@ -83,19 +83,19 @@ def new_group(place: Place, member: Membership, ranks: list[int], key: str) -> A
 
 
 def leave(member: Membership) -> None:
-    """Wait a moment for the others and take the process group down; never waits long.
+    """Wait briefly for the other ranks and destroy the process group; never waits long.
 
-    gloo's threads can still abort the interpreter's own way out (pytorch #190489): a process that
-    was in a group best ends with ``os._exit``.
+    gloo's threads can still abort the interpreter's exit (pytorch #190489): a process that was in a
+    group should end with ``os._exit``.
     """
     while member.ends:
         member.ends.pop()()
     if member.engine and dist.is_initialized():
         if not member.broken:
-            # Who leaves while another still receives cuts that one's connection.
+            # A rank that leaves while another still receives would cut that one's connection.
             with contextlib.suppress(RuntimeError):
                 dist.barrier(async_op=True).wait(timedelta(seconds=FAREWELL_S))
-        # With a peer that died, taking down can wait for it: in a thread, it cannot hold us up.
+        # With a dead peer, destroying the group can hang: in a thread, it cannot block us.
         end = threading.Thread(target=_destroy, daemon=True)
         end.start()
         end.join(FAREWELL_S)
@@ -103,7 +103,7 @@ def leave(member: Membership) -> None:
 
 
 def device_of(place: Place, device: str) -> torch.device:
-    """The device of this rank; on GPUs, the one of its number on this machine."""
+    """Return the device of this rank; on GPUs, the one with its local rank."""
     kind, index = parse_device(device)
     if kind == "ascend":
         raise Unsupported("PyTorch drives Ascend only with torch_npu, which dualml does not use")
@@ -111,7 +111,7 @@ def device_of(place: Place, device: str) -> torch.device:
     here = int(os.environ.get("LOCAL_WORLD_SIZE", place.size))
     if kind == "cpu" or (kind == "auto" and count < here):
         return torch.device("cpu")
-    if place.size > 1:  # an index counts for a rank alone; several take one GPU each
+    if place.size > 1:  # an index only applies to a single rank; several take one GPU each
         if count < here:
             raise Unsupported(
                 f"nccl needs a GPU for every rank: {here} ranks, {count} GPUs here; "

@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed: begun, waited for, and told of in one line where they fail."""
+"""Collectives of torch.distributed: start, wait, and errors as one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPS = {
     "bor": dist.ReduceOp.BOR,
     "bxor": dist.ReduceOp.BXOR,
 }
-#: The started work, None if it is already complete, and a function that returns its result.
+#: A started operation, None if it is complete already; and a function that returns its result.
 Begun = tuple[Any, Callable[[], Any]]
 
 
@@ -53,8 +53,8 @@ class TorchCollectives(Communicator):
         return self._work(primitive, work, result)
 
     def _start_gloo_reduce_scatter(self, x: Tensor, op: str) -> Work:
-        """Begin what gloo does, an all_reduce: its own reduce_scatter copies the part when it is
-        waited for, and is never done before."""
+        """Start an all_reduce, which is what gloo does: its own reduce_scatter copies the part only
+        when it is waited for, and never reports completion before."""
         with self._name_errors("reduce_scatter"):
             work, result = self._all_reduce_begin(x, True, op)
         start, size = start_of(len(x), self.size, self.rank), parts_of(len(x), self.size)[self.rank]
@@ -69,8 +69,8 @@ class TorchCollectives(Communicator):
 
         return Work(wait, work.is_completed if work is not None else lambda: True)
 
-    # Each begins a collective, ``later``: does not wait for it; the work, and what makes the result
-    # of it when it is over.
+    # Each starts a collective, without waiting if ``later``; it returns the work, and a function
+    # that gives the result once the work is complete.
 
     def _all_reduce_begin(self, x: Tensor, later: bool, op: str) -> Begun:
         x = x.contiguous()
@@ -125,10 +125,11 @@ class TorchCollectives(Communicator):
         return dist.barrier(self.group, later, **bound), lambda: None
 
     def _buffers(self, x: Tensor) -> list[Tensor]:
-        """One tensor of the shape of ``x`` for every rank, side by side in one memory."""
+        """Allocate one tensor of the shape of ``x`` per rank, contiguous in one buffer."""
         return list(x.new_empty((self.size, *x.shape)).unbind(0))
 
     def _run_on_one_rank(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
+        """Return the result of a collective of a single rank."""
         if primitive in ("gather", "all_gather"):
             return [x]
         parts = options.get("parts")
@@ -136,7 +137,7 @@ class TorchCollectives(Communicator):
 
     @contextmanager
     def _name_errors(self, primitive: str) -> Iterator[None]:
-        """torch's errors as one line: who, in what, and what is likely behind it."""
+        """Translate torch's errors into one line: the rank, the operation and the likely cause."""
         try:
             yield
         except CommunicationError:
@@ -148,7 +149,7 @@ class TorchCollectives(Communicator):
 
 
 def cause(error: BaseException, place: Place) -> str:
-    """What an error of torch.distributed most likely comes from."""
+    """Return the most likely cause of an error of torch.distributed."""
     text = str(error)
     if any(words in text for words in ("losed by peer", "reset by peer", "Broken pipe")):
         return "the connection to another rank is gone; that rank most likely failed, see its log"

@@ -39,14 +39,14 @@ CALLED = {
     "tags": "isend, irecv with tag",
     "any_source": "irecv with src=None",
 }
-#: Primitive that gloo has and nccl has not → reason.
+#: Primitives that gloo supports and nccl does not → reason.
 OF_GLOO = {
     "tags": "nccl ignores the tag of a message",
     "any_source": "nccl receives from a named rank alone",
 }
 BITS = {"band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
-#: Bitwise reductions of nccl, which has none.
+#: Compositions of bitwise reductions for nccl, which has none.
 FOLDED = {
     "all_reduce": "dist.all_gather, then a fold in rank order",
     "reduce": "dist.gather, then a fold in rank order",
@@ -55,7 +55,7 @@ FOLDED = {
 
 
 def connect(place: Place, device: str | torch.device = "cpu") -> TorchCommunicator:
-    """Join the other ranks; the communicator of all of them.
+    """Join the other ranks and return the communicator of all of them.
 
     Args:
         place: of this rank.
@@ -70,15 +70,16 @@ def connect(place: Place, device: str | torch.device = "cpu") -> TorchCommunicat
 
 
 class TorchCommunicator(TorchCollectives):
-    """Tensors between processes; see `dualml.communicator.Communicator`. `connect` makes it.
+    """PyTorch implementation of `dualml.communicator.Communicator` between processes, made by
+    `connect`.
 
     Args:
         place: of this rank.
-        member: what it has joined.
+        member: this rank's membership in the process group.
 
     Attributes:
-        ranks: of the group, in the world; all when omitted.
-        group: the process group of torch.distributed; None for a rank that is alone.
+        ranks: world ranks of the group; all when omitted.
+        group: the process group of torch.distributed; None for a single rank.
     """
 
     backend: ClassVar[str] = "torch"
@@ -116,7 +117,8 @@ class TorchCommunicator(TorchCollectives):
         return How("native", text)
 
     def stopwatch(self) -> Callable[[], float]:
-        """On a GPU by its own events: what is measured is the device, not the way to it."""
+        """Start a stopwatch; on a GPU it uses CUDA events, so that launch latency is not
+        measured."""
         if self.clock == EVENTS:
             return start_events(self.member.device)
         return super().stopwatch()
@@ -163,7 +165,7 @@ class TorchCommunicator(TorchCollectives):
         place = x[start : start + len(value)]
         if then == "add":
             place.add_(value)
-        elif value.data_ptr() != place.data_ptr():  # else received where it belongs
+        elif value.data_ptr() != place.data_ptr():  # else received in place
             place.copy_(value)
         return x
 
@@ -172,11 +174,12 @@ class TorchCommunicator(TorchCollectives):
             torch.cuda.synchronize(self.member.device)
 
     def sent(self) -> int | None:
-        """Count what gloo writes to its sockets; NCCL sends by other ways, too."""
+        """Return the bytes that gloo has written to its sockets; None for NCCL, which also uses
+        other transports."""
         return sent_bytes() if self.member.engine == "gloo" else None
 
     def close(self) -> None:
-        """Leave the group of all ranks; groups made of some of them end with it."""
+        """Leave the group of all ranks; its subgroups end with it."""
         if self.whole:
             leave(self.member)
 
@@ -195,7 +198,7 @@ class TorchCommunicator(TorchCollectives):
     ) -> dict[int, Tensor]:
         buffers = {peer: x.contiguous() for peer, x in receive.items()}
         with self._name_errors("exchange"):
-            if self.member.engine == "nccl":  # one by one, a send could wait for its receiver
+            if self.member.engine == "nccl":  # separate calls could deadlock
                 steps = [(dist.irecv, peer, x) for peer, x in buffers.items()]
                 steps += [(dist.isend, peer, x.contiguous()) for peer, x in send.items()]
                 pairs = [dist.P2POp(f, x, self.ranks[p], self.group) for f, p, x in steps]
@@ -221,6 +224,7 @@ class TorchCommunicator(TorchCollectives):
         return self._message(dist.irecv, buffer, peer, tag)
 
     def _message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> Work:
+        """Start a message to or from a peer; None receives from any rank."""
         with self._name_errors("exchange"):
             work = begin(x, None if peer is None else self.ranks[peer], self.group, tag)
         read: list[int] = []

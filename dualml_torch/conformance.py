@@ -1,4 +1,4 @@
-"""See `dualml.backend.conformance`."""
+"""PyTorch adapter of the optimizer conformance tests, see `dualml.backend.conformance`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPILES = False
 
 
 class Optimizers:
-    """Eager or compiled, one after the other."""
+    """Optimizers run one after the other, eagerly or compiled."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Optimizers:
         return {name: self.one(name, start, gradient, steps) for name in self.rules}
 
     def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+        """Run one optimizer for some steps; return parameters and state."""
         import torch
 
         from dualml_torch.optim import optimizer, state
@@ -53,7 +54,7 @@ class Optimizers:
 
 
 def array(parameter: Any) -> Array:
-    """Its values on the host."""
+    """Return a copy of a parameter's values on the host."""
     values: Array = parameter.detach().cpu().numpy()
     return values
 
@@ -65,10 +66,12 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
+    """Make the optimizers of these rules for a mode of `MODES`."""
     return Optimizers(rules, mode, rates, device)
 
 
 def settings() -> dict[str, str]:
+    """Return global settings that an optimizer must not change."""
     import torch
 
     return {

@@ -1,4 +1,4 @@
-"""PyTorch's own way to the data: a `Sampler` with a given order, and torchvision's MNIST.
+"""PyTorch's own data path: a `Sampler` with a given order, and torchvision's MNIST.
 
 dualml trains on neutral arrays (`dualml.data`). These are for your own scripts, and for the proof
 that the framework's reader, given the same order, delivers the same samples bit for bit.
@@ -32,7 +32,7 @@ MATCHING = "install the torchvision build that matches your torch (see pytorch.o
 
 
 class OrderSampler(Sampler[int]):
-    """Yields exactly the given indices.
+    """A sampler that yields exactly the given indices.
 
     Args:
         order: one order, shape (N,), used in every epoch; or one per epoch, shape (E, N) or a
@@ -63,7 +63,7 @@ class OrderSampler(Sampler[int]):
 
 
 class IndexedDataset(Dataset[tuple[torch.Tensor, int]]):
-    """Neutral arrays as a map-style dataset: (float32 (1, 28, 28), label).
+    """A map-style dataset of neutral arrays: samples are (float32 (1, 28, 28), label).
 
     Args:
         images: uint8 (N, 28, 28).
@@ -83,7 +83,7 @@ class IndexedDataset(Dataset[tuple[torch.Tensor, int]]):
 
 
 def torchvision_mnist(folder: str | Path, train: bool, *, name: str = "mnist") -> Any:
-    """torchvision's ``MNIST`` (or ``FashionMNIST``) over the IDX files of a folder.
+    """Open torchvision's ``MNIST`` (or ``FashionMNIST``) over the IDX files of a folder.
 
     Samples are normalised by torchvision's ``ToTensor`` and ``Normalize``: the same bits as
     `dualml.data.normalised`. The folder itself is not touched; links and unpacked files go to the
@@ -115,7 +115,7 @@ def loader(
     *,
     epoch: int = 0,
 ) -> DataLoader[Any]:
-    """Batches of a map-style dataset in the given order; the last one may be smaller.
+    """Make a DataLoader over a map-style dataset in the given order; the last batch may be smaller.
 
     Args:
         dataset: `IndexedDataset`, `torchvision_mnist`, or any other.
@@ -129,11 +129,11 @@ def loader(
 
 
 def import_torchvision() -> Any:
-    """The module ``torchvision``, with ``datasets`` and ``transforms`` ready to use.
+    """Import ``torchvision``, with ``datasets`` and ``transforms`` ready to use.
 
     A CUDA build of torchvision beside a CPU build of torch cannot load its compiled operators and
     fails on the first missing one. The datasets and transforms need none of them: two empty
-    schemas let the import through. Box operators still raise when called.
+    schemas make the import succeed. Box operators still raise when called.
 
     Raises:
         Unsupported: not installed, or unusable; with the reason and the remedy.
@@ -169,6 +169,6 @@ def _import() -> Any:
 
 
 def _forget() -> None:
-    """Drop what a failed import left behind, so that the next one starts afresh."""
+    """Remove what a failed import left behind, so that the next one starts afresh."""
     for name in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
         del sys.modules[name]

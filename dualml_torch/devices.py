@@ -1,9 +1,9 @@
-"""All stages of a model in one process, each on its device, in PyTorch.
+"""All stages of a model in one process, each on its own device, in PyTorch.
 
 ``Tensor.to`` moves activations forward and their gradients back. With several processes
-`DistributedDataParallel` is around the module that holds all stages. Its parameters lie on several
-devices, so that it is given no ``device_ids``; it adds up the gradients while the last micro-batch
-goes backward.
+`DistributedDataParallel` wraps the module that holds all stages. Its parameters lie on several
+devices, so it gets no ``device_ids``; it sums the gradients during the backward pass of the last
+micro-batch.
 
 Source: PyTorch, "Getting Started with Distributed Data Parallel", section "Combining DDP with Model
 Parallelism".
@@ -27,10 +27,10 @@ from dualml_torch.split import TorchStage, Values
 
 
 def torch_devices(names: Sequence[str]) -> list[torch.device]:
-    """Find the devices of these names; logical ones of the processor are all ``cpu``.
+    """Return the devices of these names; the processor's logical devices are all ``cpu``.
 
     Raises:
-        Unsupported: a device that is not there.
+        Unsupported: a device that does not exist.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     reasons = {"ascend": "PyTorch drives Ascend only with torch_npu, which dualml does not use"}
@@ -43,7 +43,7 @@ def torch_devices(names: Sequence[str]) -> list[torch.device]:
 
 
 class Stages(nn.Module):
-    """The parts of a model as one module that computes one of them."""
+    """A module that holds all parts of a model and computes one of them per call."""
 
     def __init__(self, parts: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -55,11 +55,11 @@ class Stages(nn.Module):
 
 
 class TorchPlacedStage(TorchStage, PlacedStage):
-    """See `dualml.backend.ability.PlacedStage`.
+    """PyTorch implementation of `dualml.backend.capability.PlacedStage`.
 
     Args:
         names: devices of the segments, by the names of `dualml.backend.devices`.
-        comm: of the processes that each have the whole model.
+        comm: communicator of the processes that each have the whole model.
     """
 
     transfers_by = "torch.Tensor.to"
@@ -82,7 +82,8 @@ class TorchPlacedStage(TorchStage, PlacedStage):
             )
 
     def transfer(self, x: torch.Tensor, segment: int) -> torch.Tensor:
-        """Copy also between logical devices, where ``to`` alone would hand on the same memory."""
+        """Copy a tensor to a segment's device, also between logical devices, where ``to`` alone
+        would share memory."""
         device = self.devices[segment]
         return x.detach().to(device, copy=device.type == "cpu")
 
@@ -98,7 +99,7 @@ class TorchPlacedStage(TorchStage, PlacedStage):
         self.synchronising = micro
         if self.parallel is None or micro >= 0:
             return
-        # The others wait for this process: the gradient of an empty sum is zero.
+        # Take part in the other processes' all-reduce: the gradient of an empty sum is zero.
         values: Values = (self.x[:0],)
         for segment, device in enumerate(self.devices):
             values = tuple(value.to(device) for value in values)
@@ -116,7 +117,8 @@ class TorchPlacedStage(TorchStage, PlacedStage):
             return outputs
 
     def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
-        """Of the processes' gradients the wrapper takes the mean, and wanted is the sum."""
+        """Backpropagate the loss times the number of processes: the wrapper averages gradients, and
+        the sum is needed."""
         return super().loss_backward(micro, share * (self.size if self.parallel else 1))
 
     # --- all gradients ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `dualml doctor` asks of PyTorch, in a process of its own."""
+"""PyTorch checks of `dualml doctor`, run in a separate process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ WORDS = "dualml_torch.words"
 
 
 def examine() -> Iterator[Finding]:
-    """Versions, a real computation on every device, torchvision. Raises if torch does not work."""
+    """Check versions, a real computation on every device, and torchvision.
+
+    Raises:
+        Exception: torch does not work.
+    """
     torch = importlib.import_module("torch")  # here, where a failure is a finding
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
@@ -27,7 +31,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _compute(device: str) -> None:
-    """A matrix product and its gradient; raises where the device cannot, or gets it wrong."""
+    """Compute a matrix product and its gradient; raise if the device fails or the result is
+    wrong."""
     import torch
 
     x = torch.full((64, 64), 2.0, device=device, requires_grad=True)
@@ -63,7 +68,7 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _torchvision(torch_version: str) -> Finding:
-    """torchvision carries compiled operators: a build for another torch fails on import."""
+    """Check that torchvision imports: its compiled operators fail with another build of torch."""
     try:
         installed = version("torchvision")
     except PackageNotFoundError:

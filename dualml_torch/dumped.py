@@ -1,9 +1,9 @@
-"""Tensors of msprobe's dumps as ``.npy`` beside their ``.pt`` files.
+"""Convert the tensors of msprobe's dumps to ``.npy`` files beside their ``.pt`` files.
 
     python -m dualml_torch.dumped DUMP
 
 A ``.pt`` file is a pickle. torch opens it with ``weights_only``, which makes tensors and calls
-nothing else; `dualml compare` reads what is written here without a framework.
+nothing else; `dualml compare` reads the ``.npy`` files without a framework.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dualml.files import readable
 
 
 def convert(folder: Path) -> int:
-    """Write every tensor below a folder; how many they were. bfloat16 becomes float32.
+    """Convert every tensor below a folder and return their number; bfloat16 becomes float32.
 
     Raises:
         UserError: a file that is no tensor, or cannot be written.

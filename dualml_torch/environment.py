@@ -1,4 +1,5 @@
-"""The device a PyTorch worker computes on, and what the run folder records about it."""
+"""The device that a PyTorch worker computes on, and the facts about it that the run folder
+records."""
 
 from __future__ import annotations
 
@@ -30,10 +31,11 @@ VARIABLES = (
 
 
 def resolve_device(name: str = "auto") -> torch.device:
-    """``auto`` (a GPU where there is one), ``cpu``, ``cuda[:i]``, ``gpu[:i]`` → the device.
+    """Return the device of a name: ``auto`` (a GPU if there is one), ``cpu``, ``cuda[:i]``,
+    ``gpu[:i]``.
 
     Raises:
-        UserError: an unknown word, or a GPU that is not there; the line says why.
+        UserError: an unknown word, or a GPU that does not exist; the message gives the reason.
         Unsupported: a kind of device PyTorch does not drive by itself (``ascend``).
     """
     kind, index = machine.parse_device(name)
@@ -50,7 +52,7 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def why_no_cuda() -> str:
-    """Why ``torch.cuda.is_available()`` is false, with the remedy."""
+    """Return the reason why ``torch.cuda.is_available()`` is false, with the remedy."""
     from dualml.doctor import fit
 
     (gpus, newest), cuda = machine.nvidia(), torch.version.cuda
@@ -74,7 +76,8 @@ def why_no_cuda() -> str:
 
 
 def environment(device: str | torch.device, threads: int) -> dict[str, str]:
-    """What decides the numbers and the speed of this process, as flat text; unknowns left out.
+    """Return the facts that decide this process's numbers and speed, as flat text; unknown ones are
+    omitted.
 
     Args:
         device: from `resolve_device`.
@@ -104,12 +107,13 @@ def environment(device: str | torch.device, threads: int) -> dict[str, str]:
 
 
 def device_name(device: torch.device) -> str:
-    """The GPU's name, or the processor's."""
+    """Return the name of the GPU, or of the processor."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return machine.cpu_model()
 
 
 def _named(text: str, pattern: str) -> str:
+    """Return the first group of a pattern in a text; an empty string without a match."""
     match = re.search(pattern, text)
     return match[1] if match else ""

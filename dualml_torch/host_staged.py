@@ -1,4 +1,9 @@
-"""Messages of ranks that compute on GPUs, by host memory: gloo, and a copy at each end.
+"""Communication through host memory between ranks that compute on GPUs: gloo, with a copy at each
+end.
+
+Ranks need no GPU of their own and no NCCL: several ranks may compute on one GPU, or on GPUs of
+machines that are connected only by the network of their processors. Every message costs two copies
+between device and host more than with NCCL.
 
 A GPU need not be a rank's own, and NCCL is not needed: several ranks may compute on one GPU, or on
 GPUs of machines that only the network of their processors joins. Every message costs two copies
@@ -23,11 +28,11 @@ HOST = torch.device("cpu")
 
 
 class HostStagedCommunicator(TorchCommunicator):
-    """See `TorchCommunicator`. Tensors are on ``compute``, messages in host memory.
+    """A `TorchCommunicator` whose tensors are on ``compute`` and whose messages are in host memory.
 
     Attributes:
-        compute: the device of the tensors that go in and come out.
-        staged: bytes copied to the host, and back, so far.
+        compute: the device of arguments and results.
+        staged_bytes: bytes copied to the host, and back, so far.
     """
 
     compute = HOST
@@ -42,7 +47,7 @@ class HostStagedCommunicator(TorchCommunicator):
         return known if self.group is None else How(known.kind, f"{known.detail}, by host memory")
 
     def to_host(self, x: Tensor) -> Tensor:
-        """Copy a tensor into host memory: a copy of its own, also where that is its device."""
+        """Copy a tensor into host memory, even if it is there already."""
         self.staged[0] += x.nbytes
         return x.detach().to(HOST, copy=True).contiguous()
 
@@ -52,7 +57,8 @@ class HostStagedCommunicator(TorchCommunicator):
         return x.to(self.compute, copy=True)
 
     def moved(self, result: Any) -> Any:
-        """Copy what a collective gave to the device: a tensor, a list of them, or nothing."""
+        """Copy the result of a collective to the device: a tensor, a list of tensors, or
+        nothing."""
         if isinstance(result, list):
             return [self.to_device(x) for x in result]
         return self.to_device(result) if isinstance(result, Tensor) else result
@@ -113,7 +119,8 @@ class HostStagedCommunicator(TorchCommunicator):
         return Work(lambda: self.moved(work()), work.done)
 
     def _on_host(self, x: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Copy what a collective takes: its tensor, and the parts that it deals out."""
+        """Copy the arguments of a collective to the host: its tensor, and the parts of a
+        scatter."""
         parts = options.get("parts")
         if parts is not None:
             options = {**options, "parts": [self.to_host(part) for part in parts]}
@@ -121,11 +128,11 @@ class HostStagedCommunicator(TorchCommunicator):
 
 
 def connect_staged(place: Place, device: torch.device) -> HostStagedCommunicator:
-    """Join the other ranks by gloo; the communicator of tensors on ``device``.
+    """Join the other ranks by gloo and return the communicator of tensors on ``device``.
 
     Args:
-        device: ``cpu``, or any ``cuda`` device: a rank takes the one of its number on this machine,
-            in turn where there are more ranks.
+        device: ``cpu``, or any ``cuda`` device: a rank takes the GPU of its local rank, modulo the
+            number of GPUs.
     """
     compute = device
     if device.type == "cuda":

@@ -1,4 +1,5 @@
-"""Whether ``torchrun`` or ``deepspeed`` has started this process. Nothing here imports torch."""
+"""Detection of processes that ``torchrun`` or ``deepspeed`` has started. Nothing here imports
+torch."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ DEEPSPEED = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "RANK", "WORLD_SIZE")
 
 
 def adopted() -> Adopted | None:
-    """What ``torchrun`` or ``deepspeed`` says of this process in its environment."""
+    """Return the rank that ``torchrun`` or ``deepspeed`` states in the environment; None without
+    one."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return by_deepspeed()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -20,7 +22,8 @@ def adopted() -> Adopted | None:
 
 
 def by_deepspeed() -> Adopted | None:
-    """What ``deepspeed``'s launcher says: it alone sets all of these, without a prefix."""
+    """Return the rank that ``deepspeed`` states: only its launcher sets all of these variables
+    unprefixed."""
     if not {*DEEPSPEED} <= os.environ.keys():
         return None
     return Adopted("deepspeed", "torch", int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))

@@ -1,4 +1,4 @@
-"""Bytes in PyTorch: of tensors, of what autograd keeps, and the peak of a GPU."""
+"""Bytes in PyTorch: of tensors, of activations that autograd saves, and the peak of a GPU."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from dualml_torch.optim.base import RuleOptimizer
 
 
 def nbytes(tensors: Iterable[torch.Tensor | None]) -> int:
+    """Return the total bytes of some tensors; None counts as 0."""
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def state_bytes(optimizer: RuleOptimizer | None) -> int:
-    """Of the tensors that the optimizer has at this moment."""
+    """Return the bytes of the tensors in the optimizer's current state."""
     slots = [] if optimizer is None else optimizer.state.values()
     kept = (t for named in slots for t in named.values() if torch.is_tensor(t))
     return nbytes(t.to_local() if hasattr(t, "to_local") else t for t in kept)
 
 
 def memory_of(tensor: torch.Tensor) -> int:
-    """Where its memory begins: the same for all that look at it."""
+    """Return the address of a tensor's storage, which views share."""
     return tensor.untyped_storage().data_ptr()
 
 
 def keeping(
     sizes: dict[int, int], but: Collection[int]
 ) -> torch.autograd.graph.saved_tensors_hooks:
-    """Inside, the memory of every tensor that autograd keeps is noted in ``sizes``.
+    """Record the storage of every tensor that autograd saves inside the block in ``sizes``.
 
     Args:
-        sizes: where memory begins → its bytes.
-        but: memory (`memory_of`) that does not count.
+        sizes: storage address → bytes.
+        but: storage addresses (`storage_address`) that do not count.
     """
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -44,7 +45,8 @@ def keeping(
 
 
 def peak(device: torch.device, work: Callable[[], object]) -> int | None:
-    """See `dualml.backend.Metered`; on a CPU PyTorch counts nothing."""
+    """Return the peak bytes of a GPU during ``work``; None on a CPU, where PyTorch counts
+    nothing."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)

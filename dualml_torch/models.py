@@ -1,4 +1,5 @@
-"""Users' own PyTorch models in a comparison, see `dualml.parity.models.worker.Room`."""
+"""Users' own PyTorch models in a comparison; implements
+`dualml.parity.models.worker.ModelBackend`."""
 
 from __future__ import annotations
 
@@ -24,23 +25,28 @@ __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "te
 
 
 def prepare(seed: int) -> None:
+    """Seed PyTorch's generator."""
     torch.manual_seed(seed)
 
 
 def building() -> AbstractContextManager[dict[int, Place]]:
+    """Record where the user's code constructs each module, inside the block."""
     return built(torch.nn.Module, SKIP)
 
 
 def train(model: torch.nn.Module, on: bool) -> None:
-    if isinstance(model, torch.nn.Module):  # what else it is the recorder says
+    """Set training or evaluation mode of a model."""
+    if isinstance(model, torch.nn.Module):  # the recorder reports anything else
         model.train(on)
 
 
 def tensor(array: NDArray[Any]) -> torch.Tensor:
+    """Make a tensor of an array, in the same memory."""
     return torch.from_numpy(array)
 
 
 def optimizer(model: torch.nn.Module, given: Any) -> Any:
+    """Make the user's optimizer, or that of a rule, over a model's trainable parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -57,6 +63,8 @@ def step(
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
+    """Return the function of one step, which records the loss; a forward pass only, without a
+    loss."""
 
     def forward(*given: Any) -> None:
         with torch.no_grad(), recorder.watching():
@@ -76,10 +84,12 @@ def step(
 
 
 def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
+    """Return the built-in losses by name."""
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 
 def first(outputs: Any) -> torch.Tensor:
+    """Return the first tensor of a model's outputs."""
     tensors = [value for _, value in leaves(outputs, torch.is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
@@ -87,6 +97,7 @@ def first(outputs: Any) -> torch.Tensor:
 
 
 def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy of the first output; classes on axis 1 or on the last axis."""
     logits = first(outputs)
     if class_axis(tuple(logits.shape), tuple(targets.shape)) == 1:
         logits = logits.movedim(1, -1)
@@ -94,6 +105,7 @@ def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
 
 
 def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean squared error of the first output."""
     value = first(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {tuple(value.shape)}, targets {tuple(targets.shape)}")
@@ -101,7 +113,7 @@ def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
 
 
 def probe(outputs: Any, _: None) -> torch.Tensor:
-    """The sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    """Return the sum over all outputs of mean(c · y) with fixed normal numbers c."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None

@@ -1,4 +1,4 @@
-"""PyTorch's own data parallel training: one process a device, or one for all of them."""
+"""PyTorch's own data parallel training: one process per device, or one for all devices."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from dualml_torch.training import TorchTraining
 
 
 class TorchNative(TorchPieces):
-    """`DistributedDataParallel` around the network; see `dualml.backend.ability.Summing`.
+    """`DistributedDataParallel` around the network; see
+    `dualml.backend.capability.ReducingBuckets`.
 
-    Its gradients are used where it leaves them: every parameter is a bucket here, whatever buckets
-    it sends. All ranks make it at the same time: it compares their models first.
+    Gradients are used where it leaves them: every parameter is a bucket here, whatever buckets it
+    sends. All ranks make it at the same time, because it first compares their models.
 
     Raises:
-        Unsupported: a rank that is alone.
+        Unsupported: a single rank.
     """
 
     detail = "torch.nn.parallel.DistributedDataParallel"
@@ -54,33 +55,34 @@ class TorchNative(TorchPieces):
                 last = number == len(parts)
                 with nullcontext() if last else self.parallel.no_sync():
                     losses.append((self._backward(part, share * factor), share))
-        else:  # the others wait for it: the gradient of an empty sum is zero
+        else:  # take part in the all-reduce: the gradient of an empty sum is zero
             inputs, _ = self.training.tensors(np.zeros(0, np.int64))
-            self.training.network.eval()  # no samples have no statistics
+            self.training.network.eval()  # no statistics of an empty batch
             self.parallel(*inputs).sum().backward()
             self.training.network.train()
         self.buckets = [p.grad.view(-1) for p in own]
         return losses, list(self.buckets)
 
     def _backward(self, part: Array, factor: float) -> torch.Tensor:
-        """Add this part's share of the sum; the part's own mean loss."""
+        """Add this part's share of the sum; return the part's own mean loss."""
         inputs, labels = self.training.tensors(part)
         loss = self.training.loss(self.parallel(*inputs), labels)
-        factor = factor * self.training.scale * self.size  # of which the ranks' mean is taken
+        factor = factor * self.training.scale * self.size  # DDP averages over the ranks
         (loss * factor).backward()
         return loss.detach()
 
     def held(self) -> int:
-        """Gradients are views of its buckets."""
+        """Return 0: gradients are views of its buckets."""
         return 0
 
     def settle(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """They are the sum when the backward pass returns."""
+        """Return the gradients, which are summed when the backward pass returns."""
         return list(gradients)
 
 
 class Replicas(nn.DataParallel):
-    """A network that splits every batch over the GPUs of one process; in all else, the network."""
+    """A network that splits every batch over the GPUs of one process; other attributes are the
+    network's."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -90,9 +92,10 @@ class Replicas(nn.DataParallel):
 
 
 def replicas(network: nn.Module, device: torch.device) -> Replicas:
-    """
+    """Wrap a network in `Replicas`.
+
     Raises:
-        Unsupported: there is nothing to split a batch over.
+        Unsupported: fewer than two GPUs, or a model on another device.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count < 2:

@@ -1,4 +1,4 @@
-"""Every torch function that a model calls, told to a `Tape`."""
+"""Tracing of every torch function that a model calls, into a `Tape`."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ import dualml
 from dualml.parity.models.operations import Tape, caller
 from dualml_torch.parts.attention import attention
 
-#: Lines of these packages are not the user's; those of torchvision are.
+#: Packages whose lines are not the user's; torchvision's count as the user's.
 SKIP = tuple(
     os.path.join(os.path.dirname(file), "") for file in (torch.__file__, __file__, dualml.__file__)
 )
-#: They change their first argument; some return nothing.
+#: Functions that change their first argument; some return nothing.
 ASSIGNS = ("__setitem__", "copy_", "fill_", "zero_")
-#: Types of most arguments that hold no tensor.
+#: Common argument types that contain no tensor.
 PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype))
 #: Properties that are computations.
 PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
 class Watch(TorchFunctionMode):
-    """Inside, each call that returns tensors is noted with its inputs, settings and outputs.
+    """A mode that records each call that returns tensors, with its inputs, settings and outputs.
 
     Args:
-        fused: functions of which the parts are noted, beside `PARTS`.
+        fused: functions that are traced inside, in addition to `PARTS`.
     """
 
     def __init__(self, tape: Tape, fused: Mapping[str, Callable[..., Any]] | None = None) -> None:
@@ -57,7 +57,7 @@ class Watch(TorchFunctionMode):
                 return self.parts[name](*args, **kwargs)
         inputs = tensors((args, kwargs))
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
-            return func(*args, **kwargs)  # inside of vmap or grad there are no numbers
+            return func(*args, **kwargs)  # no values inside of vmap or grad
         # Before the call: it may overwrite them.
         sources = [self.tape.source(one) for one in inputs] if name else []
         result = self.call(func, name, args, kwargs)
@@ -70,11 +70,12 @@ class Watch(TorchFunctionMode):
         return result
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a call; subclasses change it."""
         return func(*args, **kwargs)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """All tensors of an argument or a result, in order."""
+    """Return all tensors in an argument or a result, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, tuple | list):
@@ -87,7 +88,8 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def name_of(func: Any) -> str:
-    """``conv2d``; empty for what only asks about a tensor."""
+    """Return the name of an operation, such as ``conv2d``; an empty string for queries about a
+    tensor."""
     name: str = getattr(func, "__name__", "")
     if name == "__get__":
         owner: str = getattr(getattr(func, "__self__", None), "__name__", "")
@@ -97,7 +99,7 @@ def name_of(func: Any) -> str:
     return "" if name in SILENT else name
 
 
-#: Answers about a tensor, and what only moves gradients.
+#: Queries about a tensor, and functions that only concern gradients.
 SILENT = frozenset(
     (
         "dim", "size", "numel", "stride", "is_floating_point", "is_complex", "is_contiguous",
@@ -116,7 +118,8 @@ DISPATCHED = {
 
 
 def unwatched(function: FunctionType) -> Callable[..., Any]:
-    """The same function, without the question whether somebody watches: its calls are seen."""
+    """Return a copy of a function that skips its own dispatch, so that the calls inside it are
+    traced."""
     names = {"has_torch_function": lambda given: False}
     return FunctionType(
         function.__code__,
@@ -128,12 +131,13 @@ def unwatched(function: FunctionType) -> Callable[..., Any]:
 
 
 def parts(function: Any) -> Callable[..., Any]:
+    """Return a copy of a function, with its keyword defaults, whose inner calls are traced."""
     copied = unwatched(function)
     copied.__kwdefaults__ = function.__kwdefaults__  # type: ignore[attr-defined]
     return copied
 
 
-#: Functions that are whole models: their parts are watched in their place.
+#: Functions that are whole models: the calls inside are traced instead.
 PARTS: dict[str, Callable[..., Any]] = {
     "multi_head_attention_forward": parts(functional.multi_head_attention_forward),
     "scaled_dot_product_attention": attention,
@@ -141,7 +145,7 @@ PARTS: dict[str, Callable[..., Any]] = {
 
 
 class Bound:
-    """A call's arguments by name, and the way back.
+    """The arguments of a call by name, with positions to change them.
 
     Attributes:
         values: name → value, with the defaults of what was not passed.
@@ -152,7 +156,7 @@ class Bound:
     ) -> None:
         self.args, self.kwargs = list(args), dict(kwargs)
         self.at: dict[str, int | slice] = {}
-        # Of a function that something was wrapped around, its own.
+        # The original of a wrapped function.
         func = getattr(func, "original", func)
         names, defaults, lists = signature(func, name, kinds(args), tuple(sorted(kwargs)))
         self.values: dict[str, Any] = dict(defaults)
@@ -179,7 +183,7 @@ class Bound:
 
 
 def kinds(args: Sequence[Any]) -> str:
-    """One letter for each: t(ensor), n(umber), l(ist), a(ny) for None, o(ther)."""
+    """Return one letter per argument: t(ensor), n(umber), l(ist), a(ny) for None, o(ther)."""
     return "".join(
         "a"
         if one is None
@@ -195,6 +199,7 @@ def kinds(args: Sequence[Any]) -> str:
 
 
 def whole_numbers(args: Sequence[Any]) -> bool:
+    """Return whether there are arguments and all of them are integers."""
     return len(args) > 0 and all(isinstance(one, int) and not isinstance(one, bool) for one in args)
 
 
@@ -202,7 +207,8 @@ def whole_numbers(args: Sequence[Any]) -> bool:
 def signature(
     func: Any, name: str, given: str, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any], frozenset[str]]:
-    """Names of the positional arguments, defaults, and which takes whole numbers as its list."""
+    """Return the names of positional arguments, the defaults, and the argument that takes integers
+    as its list."""
     if isinstance(func, FunctionType):
         try:
             known = inspect.signature(func)
@@ -241,6 +247,7 @@ def signature(
 
 
 def fits(kind: str, wanted: str, is_list: bool) -> bool:
+    """Return whether an argument of a kind (see `argument_kinds`) can have a schema type."""
     if kind == "a":
         return "Optional" in wanted
     if kind == "t":

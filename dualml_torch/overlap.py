@@ -1,4 +1,4 @@
-"""Buckets sent from gradient hooks, while the backward pass goes on with the layers before them."""
+"""Buckets that are sent from gradient hooks while the backward pass continues."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dualml_torch.training import TorchTraining
 
 
 class TorchOverlap(TorchPieces):
-    """See `dualml.backend.ability.Summing`.
+    """PyTorch implementation of `dualml.backend.capability.ReducingBuckets` by gradient hooks.
 
-    A bucket is sent as soon as its gradients are final: in the last chunk of the batch. The last
-    bucket, whose gradients are there first, is the first to be sent, and none before those behind
-    it: ranks match their messages by the order, which must not depend on who has what to compute.
+    A bucket is sent as soon as its gradients are final, in the last chunk of the batch. The last
+    bucket, whose gradients are ready first, is sent first, and buckets never overtake one another:
+    ranks match messages by order, which must not depend on the computation of a rank.
 
     Source: Li et al. 2020, "PyTorch Distributed", VLDB 13(12), sections 3.2.3 and 4.2.
     """
@@ -31,8 +31,8 @@ class TorchOverlap(TorchPieces):
     ) -> None:
         super().__init__(training, layout)
         self.comm = comm
-        self.missing: list[int] = []  # bucket → gradients still to come; empty: nobody listens
-        self.due = 0  # buckets not sent yet: those before this number
+        self.missing: list[int] = []  # bucket → missing gradients; empty: hooks do nothing
+        self.due = 0  # number of buckets not sent yet, the first ones
         self.under_way: deque[tuple[int, Any]] = deque()
         for bucket, names in enumerate(layout):
             for name in names:
@@ -43,8 +43,8 @@ class TorchOverlap(TorchPieces):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        self.settle(self.buckets)  # what nobody asked for still reads and writes the buckets
-        # A hook comes once in every chunk.
+        self.settle(self.buckets)  # unfinished work still reads and writes the buckets
+        # A hook is called once per chunk.
         times = len(chunks(batch, self.training.recipe.chunk))
         self.missing = [times * len(names) for names in self.layout] if times else []
         self.due = len(self.layout)
@@ -52,7 +52,7 @@ class TorchOverlap(TorchPieces):
             losses = self._backward(batch, factor)
         finally:
             self.missing = []
-        while self.due:  # of a rank without samples, or without a gradient for some parameter
+        while self.due:  # no samples, or a parameter without a gradient
             self._send()
         return losses, list(self.buckets)
 
@@ -64,12 +64,14 @@ class TorchOverlap(TorchPieces):
         return summed
 
     def _arrived(self, bucket: int) -> None:
+        """Count a gradient of a bucket as ready; send the buckets that are complete, in order."""
         if self.missing:
             self.missing[bucket] -= 1
             while self.due and not self.missing[self.due - 1]:
                 self._send()
 
     def _send(self) -> None:
+        """Send the last bucket that has not been sent."""
         self.due -= 1
         self._fill(self.due)
         pending = self.comm.all_reduce(self.buckets[self.due], inplace=True, wait=False)

@@ -1,4 +1,4 @@
-"""A training in PyTorch whose batches ranks, or GPUs, can share."""
+"""A PyTorch training whose batches can be split over ranks or GPUs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dualml_torch.training import TorchTraining
 
 
 class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Replicable):
-    """See `dualml.backend.ability`."""
+    """A training with PyTorch's data parallel capabilities, see `dualml.backend.capability`."""
 
     def flat(self) -> None:
-        """Keep every tensor in the order of its indices, as buckets do."""
+        """Store every tensor in contiguous format, as buckets require."""
         self.network.to(memory_format=torch.contiguous_format)
         self.choice = None
         if self.recorded is not None:

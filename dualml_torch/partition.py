@@ -14,8 +14,8 @@
         for x, y in loader:
             ...
 
-Every rank deals for itself: the lists depend on the arguments alone, so that no messages are
-needed. They are those of `dualml_ms.partition` and of ``dualml partition``.
+Every rank computes its own part: it depends on the arguments alone, so no communication is needed.
+The parts equal those of `dualml_ms.partition` and of ``dualml partition``.
 """
 
 from __future__ import annotations
@@ -26,4 +26,5 @@ from dualml.partition.sampler import RankOrder
 
 
 class PartitionSampler(RankOrder, Sampler[int]):
-    """See `dualml.partition.sampler.RankOrder` for its arguments and methods."""
+    """A partition as a PyTorch sampler; see `dualml.partition.sampler.RankOrder` for arguments and
+    methods."""

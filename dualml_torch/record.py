@@ -1,4 +1,5 @@
-"""Record the first steps of a PyTorch script, to be compared with a MindSpore one elsewhere."""
+"""Recording of the first steps of a PyTorch script, for a comparison with a MindSpore one
+elsewhere."""
 
 from __future__ import annotations
 
@@ -27,19 +28,20 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def copied(value: Any) -> torch.Tensor | None:
+    """Return a detached copy of a tensor; None for any other value."""
     return value.detach().clone() if torch.is_tensor(value) else None
 
 
 def elsewhere(value: Any) -> bool:
-    """What a state dict holds, and what no step changes."""
+    """Return whether a value is saved with the state dict, or never changed by a step."""
     return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
 
 
 class Recorder(Base):
-    """See `dualml.parity.models.recorder.Recorder`.
+    """PyTorch implementation of `dualml.parity.models.recorder.Recorder`.
 
     Gradients are those of ``.grad`` when the optimizer's step begins, or at the end of the block
-    if no optimizer was given; only the loss has to be said.
+    if no optimizer was given; only the loss must be passed to `saw`.
 
     Example:
         >>> import tempfile
@@ -92,7 +94,7 @@ class Recorder(Base):
         return self.named_gradients([p.grad for p in self.trained().values()])
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
-        """Parameters that have gradients, by name."""
+        """Return the trainable parameters by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def named_gradients(self, gradients: Any) -> Arrays:
@@ -101,7 +103,7 @@ class Recorder(Base):
             gradients = dict(zip(trained, gradients, strict=True))
         if all(g is None for g in gradients.values()):
             return {}
-        return {  # None: the loss does not depend on it; MindSpore says zero
+        return {  # None: the loss does not depend on it; MindSpore gives zero
             name: np.zeros(tuple(trained[name].shape), np.float32) if g is None else self.array(g)
             for name, g in gradients.items()
         }
@@ -112,7 +114,7 @@ class Recorder(Base):
         for p, state in self.optimizer.state.items():
             for slot, value in state.items():
                 if torch.is_tensor(value) and value.shape == p.shape and id(p) in names:
-                    if slot == "step":  # of a parameter that is one number
+                    if slot == "step":  # a count; the parameter is a scalar
                         continue
                     slots.setdefault(slot, {})[names[id(p)]] = self.array(value)
         return slots
@@ -145,7 +147,7 @@ class Recorder(Base):
             tensor = tensor.detach().cpu()
             if tensor.dtype == torch.bfloat16:
                 tensor = tensor.float()
-            if tensor.is_complex():  # pairs of real numbers, as a port without them has
+            if tensor.is_complex():  # pairs of real numbers, as in ports without complex types
                 tensor = torch.view_as_real(tensor.resolve_conj())
             return tensor.resolve_neg().numpy().copy()
 
@@ -164,7 +166,7 @@ class Recorder(Base):
         return tape
 
     def watch(self) -> Watch | None:
-        """What tells every operation to `tape`; None where there is none."""
+        """Make the tracer that records every operation in `tape`; None if there is no tape."""
         return None if self.tape is None else Watch(self.tape)
 
     @contextlib.contextmanager
@@ -195,8 +197,8 @@ class Recorder(Base):
                 handle.remove()
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
-        """Note the gradients: PyTorch calls it with an ``optimizer`` whose step begins, and with
-        the step's arguments ``given`` and ``named``."""
-        # A step that calls its parent's is announced twice, and may have changed them in between.
+        """Record the gradients; a hook that PyTorch calls with an ``optimizer`` whose step begins,
+        and with the step's arguments ``given`` and ``named``."""
+        # A step that calls its parent's triggers the hook twice, perhaps with changed gradients.
         if self.now is not None and not any(name.startswith("gradient/") for name in self.now):
             self.note_gradients(self.gradients())

@@ -1,9 +1,9 @@
-"""Loss and gradients as a recorded list of kernel calls, without modules and autograd between them.
+"""Loss and gradients as a recorded list of kernel calls, without modules and autograd in between.
 
-The forward and the backward pass are recorded once for a layout of the batch, then called again
-with other samples and the parameters of the day. The kernels are those autograd calls, with the
-same arguments in the same order: every bit of the result is the same. What is saved is the work in
-between, a quarter of an update of one sample, and the memory of tensors that can be overwritten.
+The forward and the backward pass are recorded once per layout of the batch, then called again with
+other samples and the current parameters. The kernels are those that autograd calls, with the same
+arguments in the same order: every bit of the result is the same. This saves the work in between, a
+quarter of an update of one sample, and the memory of tensors that can be overwritten.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Call = Callable[..., Sequence[Any]]
 
 aten = torch.ops.aten
-#: Operations that look at the memory of their first argument without saying so in their schema.
+#: Operations that return a view of their first argument without stating it in their schema.
 VIEWS = (aten._unsafe_view.default,)
-#: Operation → its variant that writes into the memory of the first argument; used only if shape,
-#: type and layout of the result are the same.
+#: Operations that may write into the memory of their first argument → the in-place operator; only
+#: if shape, type and layout are the same.
 INTO = {
     aten.relu.default: aten.relu_.default,
     aten.tanh.default: aten.tanh_.default,
@@ -39,14 +39,15 @@ OPAQUE = {aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default}
 
 
 class Recorded:
-    """What ``loss(network(*inputs), labels).backward()`` does, recorded once a size of the batch.
+    """``loss(network(*inputs), labels).backward()`` as a recorded graph, one per batch size.
 
     Args:
-        network: on a CPU, without hooks. Who gives its parameters other memory calls `forget`.
-        compiled: batches of this size go through the compiler, too, which takes seconds and needs
-            a C++ compiler; their results then differ by rounding. Not those of an LSTM.
-        added: each gradient is added to its parameter's ``grad``, which is there and stays where
-            it is, as soon as the list has made it: there is never a second gradient of them all.
+        network: on a CPU, without hooks. Code that gives its parameters other memory must call
+            `clear`.
+        compiled: batches of this size are also compiled, which takes seconds and needs a C++
+            compiler; their results then differ by rounding. LSTMs are not compiled.
+        accumulate: each gradient is added to its parameter's existing ``grad`` in place as soon as
+            it is computed: there is never a second copy of all gradients.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class Recorded:
         self.forget()
 
     def forget(self) -> None:
+        """Drop all recorded graphs and read the network's parameters again."""
         self.parameters = tuple(self.network.parameters())
         self.whole = torch.ones(())
         self.calls: dict[int, Call] = {}
 
     def __call__(self, inputs: Sequence[Tensor], labels: Tensor, share: float) -> Tensor:
-        """Add ``share`` times the gradient of the mean loss to the parameters'; the mean loss."""
+        """Add ``share`` times the gradient of the mean loss to the parameters' gradients; return
+        the mean loss."""
         loss, *gradients = self.gradient(inputs, labels, share)
         if self.added:
             return loss
@@ -73,8 +76,8 @@ class Recorded:
         return loss
 
     def gradient(self, inputs: Sequence[Tensor], labels: Tensor, share: float = 1) -> Sequence[Any]:
-        """The mean loss, and what belongs to each parameter; None where the loss does not reach.
-        The mean loss alone of gradients that are `added`."""
+        """Return the mean loss and each parameter's gradient, None for unreached parameters. With
+        `accumulate` the gradients are added in place, and only the mean loss is returned."""
         part = self.whole if share == 1 else torch.full((), share)
         places = [p.grad for p in self.parameters] if self.added else []
         given = (part, labels, *inputs, *self.parameters, *places)
@@ -95,13 +98,13 @@ def record(
     inputs: Sequence[Tensor],
     places: Sequence[Tensor | None] = (),
 ) -> GraphModule:
-    """``(share, labels, *inputs, *parameters, *places)`` → the mean loss and, for each parameter,
-    ``share`` times its gradient; None for one that the loss does not reach.
+    """Record ``(share, labels, *inputs, *parameters, *places)`` → the mean loss and, for each
+    parameter, ``share`` times its gradient; None for one that the loss does not reach.
 
     Args:
         share: 0-dim. labels, inputs: of the shapes and layouts that will come.
-        places: of each parameter, what its gradient is added to; then the mean loss alone is
-            returned.
+        places: for each parameter, the tensor to which its gradient is added; then only the mean
+            loss is returned.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -126,8 +129,8 @@ def record(
 
 
 class Gradient(nn.Module):
-    """Loss and gradients in one call: what is computed again in the backward pass takes the same
-    parameters as the forward pass."""
+    """Loss and gradients in one call: recomputation in the backward pass uses the same parameters
+    as the forward pass."""
 
     def __init__(self, network: nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -141,17 +144,18 @@ class Gradient(nn.Module):
 
 
 def targets(graph: GraphModule) -> set[Any]:
-    """What is called."""
+    """Return the operators that a graph calls."""
     return {node.target for node in graph.graph.nodes}
 
 
 def compiled(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
-    """The same by TorchInductor, in one piece: `torch.compile` would make two, with guards."""
+    """Compile a graph with TorchInductor in one piece: `torch.compile` would make two, with
+    guards."""
     from torch._inductor import compile as fuse
     from torch._inductor import config
 
     config.deterministic = torch.are_deterministic_algorithms_enabled()
-    # The number of threads goes into the code, but of itself not into the compiler's cache.
+    # The code depends on the number of threads, but the compiler's cache key does not.
     options = {
         "cpp.threads": torch.get_num_threads(),
         "size_asserts": False,
@@ -162,7 +166,7 @@ def compiled(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
 
 
 def simplify(graph: Graph) -> None:
-    """Leave out what only autograd needs, and write into memory that nothing reads any more."""
+    """Remove what only autograd needs, and write into memory that is not read any more."""
     for node in graph.nodes:
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
@@ -185,12 +189,13 @@ def simplify(graph: Graph) -> None:
             node.target = INTO[node.target]
             outputs = [a.name for a in node.target._schema.arguments if a.kwarg_only and a.is_out]
             node.kwargs = {**node.kwargs, **dict.fromkeys(outputs, node.args[0])}
-            # The result is that memory: who reads it later reads its owner.
+            # The result is in that memory: later readers of it read the owner.
             last[owner(node.args[0])] = last.get(node, order[node])
 
 
 def add_up(graph: Graph, count: int) -> None:
-    """Add each gradient to its place, one of the last ``count`` inputs, as soon as it is there."""
+    """Add each gradient to its place, one of the last ``count`` inputs, as soon as it is
+    computed."""
     places = [node for node in graph.nodes if node.op == "placeholder"][-count:]
     output = graph.output_node()
     loss, *gradients = output.args[0]  # type: ignore[misc]
@@ -202,14 +207,14 @@ def add_up(graph: Graph, count: int) -> None:
 
 
 def owner(node: Node) -> Node:
-    """The node that made the memory this one looks at."""
+    """Return the node that allocated the memory of this one."""
     while node.op == "call_function" and looks(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
 def looks(node: Node) -> bool:
-    """Whether the result is the memory of the first argument."""
+    """Return whether a node's result shares the memory of its first argument."""
     if node.target in VIEWS or node.target in INTO.values():
         return True
     schema = getattr(node.target, "_schema", None)
@@ -217,7 +222,7 @@ def looks(node: Node) -> bool:
 
 
 def alike(node: Node, other: Any) -> bool:
-    """Whether both are tensors of one shape, type and layout."""
+    """Return whether both nodes are tensors of one shape, type and layout."""
     if not isinstance(other, Node):
         return False
     one, two = node.meta["val"], other.meta["val"]
@@ -225,7 +230,8 @@ def alike(node: Node, other: Any) -> bool:
 
 
 def is_free(node: Node, last: dict[Node, int], now: int) -> bool:
-    """Whether ``now`` is the last to read this memory, laid out as its operation made it."""
+    """Return whether ``now`` is the last to read this memory, in the layout in which it was
+    allocated."""
     if node.target in (aten.view.default, *VIEWS):
         node = node.args[0]  # type: ignore[assignment]
     own = node.op == "call_function" and (node.target is operator.getitem or not looks(node))

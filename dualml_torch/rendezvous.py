@@ -1,7 +1,8 @@
-"""How the ranks find one another: the board, then a store that all of them share.
+"""How the ranks find one another: first through the store of notes, then a torch store for all
+ranks.
 
-`auto` is a file, because a `TCPStore` listens on every network interface; gloo itself is told to
-stay on the loopback where all ranks are on one machine.
+`auto` uses a file, because a `TCPStore` listens on every network interface; gloo itself stays on
+the loopback interface if all ranks are on one machine.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from dualml.machine import network
 from dualml.messages import decode_header
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
-#: Bytes of the note that a rank leaves for the others.
+#: Largest size of a rank's note, in bytes.
 NOTE = 1 << 16
 
 
 @dataclass
 class Membership:
-    """What a rank that joined holds: its device, the engine, and what it has to undo.
+    """A rank's membership in a process group: its device, the engine, and the resources to release.
 
     Attributes:
-        engine: ``gloo``, ``nccl``, or ``""`` for a rank that is alone.
-        limit: how long a collective may wait.
-        ends: what ends before the process group does.
+        engine: ``gloo``, ``nccl``, or ``""`` for a single rank.
+        limit: timeout of a collective.
+        exit_callbacks: called before the process group is destroyed.
         interface: whether the network interface was chosen here, not by the user.
-        scrap: a folder that rank 0 made, and removes with all that is in it.
+        temp_folder: a folder that rank 0 made, and removes with its contents.
         store_file: the file of the ranks' store, which rank 0 removes.
     """
 
@@ -55,14 +56,14 @@ class Membership:
 
 
 def first(error: BaseException) -> str:
-    """The first line of what torch has to say, without its C++ stack."""
+    """Return the first line of a torch error, without its C++ stack."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def meet(place: Place, member: Membership) -> Any:
-    """Find the others over the board, then the store all of them share.
+    """Exchange notes with the other ranks, then open the store that all of them share.
 
-    The one who hosts the store opens it before it says so; where it cannot, it tells everybody.
+    The rank that hosts the store opens it before it posts its note; if it fails, its note says so.
     """
     details: dict[str, str] = {"machine": network()}
     scheme = place.rendezvous.partition(":")[0]
@@ -98,7 +99,7 @@ def meet(place: Place, member: Membership) -> Any:
 
 def _file(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     if place.rendezvous != "auto":
-        # One file for each group: torch wants it fresh, and the user's own stays untouched.
+        # One file for each group: torch needs a fresh one, and the user's file is not touched.
         path = Path(f"{urlsplit(place.rendezvous).path}.{attempt(place)}")
     elif isinstance(place.board, FileBoard):
         path = place.board.folder / f"store{attempt(place)}"
@@ -108,7 +109,7 @@ def _file(place: Place, member: Membership, details: dict[str, str]) -> tuple[An
     else:
         path = Path()
     if place.rank == 0:
-        path.unlink(missing_ok=True)  # what a run that died left there
+        path.unlink(missing_ok=True)  # remains of a killed run
         member.store_file = path
         details["store"] = str(path)
     return (lambda host: dist.FileStore(host["store"], place.size)), False
@@ -155,6 +156,7 @@ def _cannot_host(place: Place, error: RuntimeError) -> str:
 
 
 def attempt(place: Place) -> str:
-    """Tells this group from others on one store: the trial, and torchrun's count of restarts."""
+    """Return a key that distinguishes this group on a store: the trial, and torchrun's restart
+    count."""
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return place.key if restarts == "0" else f"{place.key}.{restarts}"

@@ -1,4 +1,4 @@
-"""Attention to keys and values block by block in PyTorch; see `dualml.split.ring`.
+"""Blockwise attention over keys and values in PyTorch; see `dualml.split.ring`.
 
 Shapes: B batch, T positions of the queries and S of a block, G groups of R heads (H in all), K
 entries.
@@ -16,14 +16,14 @@ from dualml.backend.stage import Block, seen
 from dualml.model.decoder import GroupedAttention, turns
 from dualml_torch.model.decoder import rotated
 
-#: The kernels of `scaled_dot_product_attention` on a CPU, with the logarithms of the sums. With
-#: those of all blocks the backward one gives a block's part of the gradients.
+#: The kernels of `scaled_dot_product_attention` on a CPU, which also return log-sum-exps. Given
+#: those over all blocks, the backward kernel returns one block's part of the gradients.
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def written_forward(q: Tensor, k: Tensor, v: Tensor, _: float, causal: bool) -> tuple[Tensor, ...]:
-    """`FORWARD` for a device without that kernel."""
+    """Compute `FORWARD` on a device without that kernel."""
     scores = masked_scores(q, k, causal)
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp() @ v, lse
@@ -32,7 +32,7 @@ def written_forward(q: Tensor, k: Tensor, v: Tensor, _: float, causal: bool) -> 
 def written_backward(
     flow: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, _: float, causal: bool
 ) -> tuple[Tensor, ...]:
-    """`BACKWARD` likewise."""
+    """Compute `BACKWARD` on a device without that kernel."""
     weights = (masked_scores(q, k, causal) - lse[..., None]).exp()
     along = (flow * y).sum(-1, keepdim=True)
     d_scores = weights * (flow @ v.transpose(-1, -2) - along) / math.sqrt(q.shape[-1])
@@ -40,6 +40,7 @@ def written_backward(
 
 
 def masked_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """Return the scaled scores of queries and keys, with future positions masked if ``causal``."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if not causal:
         return scores
@@ -48,7 +49,7 @@ def masked_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
 
 
 class TorchBlockAttention:
-    """See `dualml.backend.stage.BlockAttention`."""
+    """PyTorch implementation of `dualml.backend.stage.BlockAttention`."""
 
     def __init__(self, layer: GroupedAttention, places: Array, device: torch.device) -> None:
         self.layer, cpu = layer, device.type == "cpu"
@@ -60,7 +61,7 @@ class TorchBlockAttention:
 
     @torch.no_grad()
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """B H T K, and 2 B T G K."""
+        """Split ``x`` into queries, B H T K, and keys and values, 2 B T G K."""
         layer, (b, length, _) = self.layer, x.shape
         parts = x.view(b, length, layer.kv_heads, layer.each + 2, layer.width)
         q, k, v = parts[..., : layer.each, :], parts[..., -2, :], parts[..., -1, :]
@@ -84,7 +85,8 @@ class TorchBlockAttention:
         return state
 
     def block(self, kv: Tensor, block: Block) -> tuple[slice, Tensor, Tensor]:
-        """Which queries see the block, and the keys and values of every head, B H S K."""
+        """Return the queries that see the block, and its keys and values for every head, B H S
+        K."""
         queries, keys = seen(block, kv.shape[2])
         k, v = kv[:, :, keys].transpose(2, 3).unbind()
         r = self.layer.each
@@ -102,7 +104,8 @@ class TorchBlockAttention:
     def back(
         self, q: Tensor, kv: Tensor, block: Block, flow: Tensor, y: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """A key and a value have the gradients of all heads of their group."""
+        """Return the gradients of queries, and of keys and values summed over the heads of their
+        group."""
         queries, k, v = self.block(kv, block)
         own = (one[:, :, queries] for one in (q, flow, y, lse))
         q_own, flow, y, lse = own

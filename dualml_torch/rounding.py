@@ -1,4 +1,4 @@
-"""What rounding does inside of a loss, where a difference of larger terms rounds as they do, and in
+"""Simulated rounding inside a loss, where a difference of larger terms rounds like them, and in
 functions that kernels approximate."""
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dualml_torch.operations import ASSIGNS, name_of
 
 #: One unit in the last place of float32.
 UNIT = 2.0**-23
-#: Functions that a kernel approximates, all elements with errors of one sign: their sum does not
-#: round like numbers that are up or down at random.
+#: Functions that a kernel approximates, with errors of one sign in all elements: the error of
+#: their sum is not that of random rounding.
 APPROXIMATED = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "logsigmoid", "sigmoid",
                           "softplus", "tanh", "softmax", "log_softmax", "elu", "silu",
                           "mish"})  # fmt: skip
 
 
 class Rounding(TorchFunctionMode):
-    """Inside, every result is moved up or down by some units in the last place.
+    """A mode inside which every result is moved up or down by some units in the last place.
 
-    Weights that are moved do not show what a loss rounds: a divergence between two distributions
-    hardly depends on them, and much on the rounding of each logarithm. All elements of a result
-    are moved alike, as by a kernel that approximates its function.
+    Moved weights do not show the rounding of a loss: a divergence between two distributions hardly
+    depends on them, but strongly on the rounding of each logarithm. All elements of a result are
+    moved in the same direction, as by a kernel that approximates its function.
 
     Args:
-        now: whether all results are moved yet; before, while the model itself is run, those of
-            `APPROXIMATED` functions are.
+        is_active: whether all results are moved yet; before, while the model itself runs, only
+            those of `APPROXIMATED` functions are.
     """
 
     def __init__(self, rng: np.random.Generator, units: int, now: Callable[[], bool]) -> None:

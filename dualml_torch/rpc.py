@@ -1,6 +1,6 @@
-"""A model split by layer with `torch.distributed.rpc`, as the framework's own tutorials do it.
+"""A model split by layer with `torch.distributed.rpc`, as in the framework's own tutorials.
 
-The driver makes the stages on their ranks (`rpc.remote`) and holds them by `RRef`. An update is a
+The driver makes the stages on their ranks (`rpc.remote`), referred to by `RRef`. An update is a
 `torch.distributed.autograd.context`: the driver calls one stage after the other, computes the loss,
 calls `dist_autograd.backward`, which follows the calls back through all ranks, and has a
 `DistributedOptimizer` update every parameter where it is. The other ranks serve: threads of their
@@ -45,13 +45,14 @@ from dualml_torch.rpc_agent import DistributedOptimizer, name_of, start, told
 
 Lazy = list[tuple[torch.Tensor, float]]
 Part = tuple[Array, float]  # samples of a micro-batch, their share of the batch
-#: Share of the time limit: after an update that takes longer, the other ranks meet the driver.
+#: Ranks meet the driver after every update if one takes more than this share of the timeout.
 PATIENCE = 0.01
 
 
 @dataclass
 class Calls:
-    """See `dualml.split.remote.Execution`; only the driver's timeline has anything in it."""
+    """RPC implementation of `dualml.split.remote.Execution`; only the driver's timeline has
+    events."""
 
     plan: SplitPlan
     seed: int
@@ -62,9 +63,10 @@ class Calls:
 
 
 class RpcTraining(SplitModel, Mixed, Carrying):
-    """See `dualml.split.remote.SplitModel`. Every rank calls the same methods in the same order.
+    """PyTorch RPC implementation of `dualml.split.remote.SplitModel`. Every rank calls the same
+    methods in the same order.
 
-    The scale of the loss is the driver's; others learn it with the state.
+    The driver holds the loss scale; other ranks get it with the state.
     """
 
     calls = "torch.distributed.rpc, TensorPipe"
@@ -94,7 +96,7 @@ class RpcTraining(SplitModel, Mixed, Carrying):
             every = {name: p for part in held for name, p in part.items()}
             self.optimizer = DistributedOptimizer(kind, [*every.values()], **asdict(rule))
         self.names = [list(part) for part in held]
-        self.optimizers = [  # of each rank, and the names of its parameters in its order
+        self.optimizers = [  # per rank, with its parameters' names in order
             (local, [n for n, p in every.items() if p.owner().id == local.owner().id])
             for local in self.optimizer.remote_optimizers
         ]
@@ -104,8 +106,8 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         return How("native", str(self.lower))
 
     def on(self, rref: Any, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
-        """Begin ``function(rref, *args)`` on the rank that owns what is referred to; what waits
-        for its result. One's own is called at once, without the agent."""
+        """Start ``function(rref, *args)`` on the rank that owns the reference; return a function
+        that waits for the result. A local call runs at once, without the agent."""
         if rref.is_owner():
             result = function(rref, *args)
             return lambda: result
@@ -118,11 +120,12 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         return wait
 
     def call(self, stage: Any, method: str, *args: Any) -> Callable[[], Any]:
-        """Begin to call a method of a stage."""
+        """Start a call of a stage's method; return a function that waits for the result."""
         return self.on(stage, served.call, method, *args)
 
     def step(self, batch: Array, step: int) -> Lazy:
-        """The lazy losses of the micro-batches; nothing on ranks that serve."""
+        """Make one update; return the lazy losses of the micro-batches, none on ranks that
+        serve."""
         losses: Lazy = []
         if self.drives:
             begin = time.perf_counter()
@@ -138,7 +141,7 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         return losses
 
     def passes(self, context: int, batch: Array, step: int) -> Lazy:
-        """Forward and backward; the gradients stay in the context, each on its rank."""
+        """Run forward and backward passes; the gradients stay in the context, each on its rank."""
         sizes = parts_of(len(batch), self.plan.micro_batches)
         cut = np.split(batch, np.cumsum(sizes)[:-1])
         parts = [(part, len(part) / len(batch)) for part in cut if len(part)]
@@ -149,12 +152,12 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         return [(loss.detach(), part) for loss, part in losses]
 
     def forward(self, parts: Sequence[Part], step: int) -> Lazy:
-        """Losses and shares. A stage works on a micro-batch while the one before works on the
-        next."""
+        """Return losses and shares of the micro-batches. A stage works on one micro-batch while the
+        previous stage works on the next."""
         waits: dict[int, Callable[[], torch.Tensor]] = {}
         last = len(self.stages) - 1
         for tick in range(len(parts) + last):
-            for stage in reversed(range(last + 1)):  # first those that somebody waits for
+            for stage in reversed(range(last + 1)):  # first stages whose output is awaited
                 micro = tick - stage
                 if 0 <= micro < len(parts):
                     index = torch.from_numpy(parts[micro][0])
@@ -167,6 +170,7 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         return [(self.loss(logits[i], labels[i]), part) for i, (_, part) in enumerate(parts)]
 
     def update(self, context: int, step: int) -> None:
+        """Unscale the gradients and update all stages, unless a gradient is not finite."""
         with self.executor.timeline.during("update"), told(self.comm, "updating"):
             if not self.recipe.schedule.constant:
                 self.each_optimizer(served.set_rate, self.recipe.rate(step))
@@ -177,22 +181,22 @@ class RpcTraining(SplitModel, Mixed, Carrying):
                 self.optimizer.step(context)
 
     def carry(self, *, keep: bool) -> None:
-        """Have the stages keep the states that the last pass ended with, or forget them."""
+        """Let the stages keep the final states of the last pass, or discard them."""
         if self.plan.spec.stateful:
             self.ask("carry", keep)
 
     def read(self, lazy: Sequence[Lazy]) -> Array:
-        """Mean losses of the batches, on every rank."""
+        """Return the mean losses of the batches, on every rank."""
         losses = self.backend.read(lazy) if self.drives else np.zeros(len(lazy))
         *means, slowest = self.broadcast(np.array([*losses, self.slowest]))
         self.meets = slowest > PATIENCE * self.comm.place.timeout
         return np.array(means)
 
     def each_loss(self, lazy: Lazy) -> None:
-        """Only the driver could tell them."""
+        """Return None: only the driver knows the losses of micro-batches."""
 
     def count_kept(self, on: bool) -> None:
-        """What the calls keep is not seen from here."""
+        """Do nothing: activations of remote calls are not visible here."""
 
     def trace(self, batch: Array, probe: Array) -> Trace:
         losses, gradients = Lazy(), Arrays()
@@ -210,13 +214,13 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         return batch_digest(*self.given(batch)), seen
 
     def given(self, batch: Array) -> tuple[Array, Array]:
-        """On every rank, from the driver."""
+        """Return the driver's samples and labels of a batch, on every rank."""
         own = {"x": self.x[batch], "y": self.y[batch]} if self.drives else {}
         given = share(self.comm, own)[self.plan.driver]
         return given["x"], given["y"]
 
     def outputs(self, x: Array) -> dict[str, torch.Tensor]:
-        """Layer → its output in evaluation mode."""
+        """Return the output of each layer in evaluation mode, by name."""
         activations, value = dict[str, torch.Tensor](), torch.from_numpy(x)
         for stage in self.stages:
             outputs = self.call(stage, "outputs", value)()
@@ -250,7 +254,7 @@ class RpcTraining(SplitModel, Mixed, Carrying):
         for key in flat:
             slot, name = key.split("/", 1)
             slots.setdefault(slot, {})[name] = flat[key]
-        if scaling := slots.pop(SLOT, None):  # numbers, which travel as arrays of one
+        if scaling := slots.pop(SLOT, None):  # scalars, sent as arrays of one element
             self.rescale({SLOT: {name: a.reshape(()) for name, a in scaling.items()}})
         carried = {HIDDEN: slots.pop(HIDDEN)} if HIDDEN in slots else {}
         own = {slot: {name: named[name] for name in self.shapes} for slot, named in slots.items()}
@@ -267,25 +271,26 @@ class RpcTraining(SplitModel, Mixed, Carrying):
             self.each_optimizer(served.set_state, state, self.made(step))
 
     def each_optimizer(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """What ``function(optimizer, names, *args)`` returns on every rank that has one."""
+        """Call ``function(optimizer, names, *args)`` on every rank that has parameters; return the
+        results."""
         waits = [self.on(local, function, names, *args) for local, names in self.optimizers]
         return [wait() for wait in waits]
 
     def ask(self, method: str, *args: Any) -> list[Any]:
-        """What a method returns on every stage."""
+        """Call a method on every stage; return the results."""
         waits = [self.call(stage, method, *args) for stage in self.stages]
         return [wait() for wait in waits]
 
     def together(self, method: str, *args: Any) -> Arrays:
-        """Named arrays of all stages, from where they are."""
+        """Return the named arrays of all stages."""
         return {name: array for arrays in self.ask(method, *args) for name, array in arrays.items()}
 
     def shared(self, arrays: Arrays) -> Arrays:
-        """The driver's arrays on every rank."""
+        """Send the driver's arrays to every rank."""
         received = share(self.comm, arrays)[self.plan.driver]
         order = (*self.shapes, *dict(self.plan.spec.layers))
         return {name: received[name] for name in order if name in received}
 
     def broadcast(self, numbers: Array) -> Any:
-        """The driver's numbers on every rank."""
+        """Send the driver's numbers to every rank."""
         return self.comm.numpy(self.comm.broadcast(self.comm.tensor(numbers), self.plan.driver))

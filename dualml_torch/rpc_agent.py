@@ -1,12 +1,12 @@
-"""The agent of `torch.distributed.rpc` in a rank: how it starts and ends, what its errors mean.
+"""The agent of `torch.distributed.rpc` in a rank: start, end, and translation of its errors.
 
-It starts once in a process and serves all trials of its ranks.
+It starts once per process and serves all trials of its ranks.
 
-Measured between three processes on two cores: its shared memory transport, which it prefers, brings
-back a small call in 0.2 ms where sockets need 0.5 ms, but a thread of it polls all the time, half a
-core in every rank, also in the trials that follow. So only sockets are used: what else a rank does
-then costs what it costs without the agent, and calls between the nodes of an emulated network cross
-that network.
+Measured between three processes on two cores: with its preferred shared memory transport a small
+call takes 0.2 ms instead of 0.5 ms with sockets, but one of its threads polls all the time and
+takes half a core in every rank, also in later trials. So only sockets are used: the rest of a
+rank's work costs the same as without the agent, and calls between the nodes of an emulated network
+cross that network.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ with warnings.catch_warnings():
 __all__ = ["DistributedOptimizer", "name_of", "start", "told"]
 
 SCHEME = "dualml"
-#: Threads that serve calls. A rank serves few at once, and every one that computes brings a pool of
-#: OpenMP threads of its own.
+#: Threads that serve calls. A rank serves few calls at once, and every thread that computes has an
+#: OpenMP pool of its own.
 SERVING = 2
-#: `DistributedOptimizer` says so of every optimizer that is not its own.
+#: Part of a warning of `DistributedOptimizer` about every optimizer that is not its own.
 SLOWER = "without TorchScript support"
 
 
 def name_of(rank: int) -> str:
-    """How the agents call a rank."""
+    """Return the name of a rank's agent."""
     return f"rank{rank}"
 
 
 def start(comm: TorchCommunicator) -> None:
-    """Start this rank's agent, unless it runs; all ranks of the world call it.
+    """Start this rank's agent, unless it is running; all ranks of the world call it.
 
     Raises:
-        Unsupported: ranks on GPUs, or a rank that is alone.
+        Unsupported: ranks on GPUs, or a single rank.
         CommunicationError: ranks that did not come in time.
     """
     if comm.group is None or comm.member.device.type != "cpu":
@@ -78,14 +78,14 @@ def start(comm: TorchCommunicator) -> None:
         lambda record: SLOWER not in str(record.msg)
     )
     with told(comm, "starting"), warnings.catch_warnings():
-        # torch's own use of a group of its own, not ours.
+        # A warning about torch's own use of a group.
         warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
         rpc.init_rpc(name_of(comm.rank), None, comm.rank, comm.size, options)
     comm.member.ends.append(lambda: stop(comm))
 
 
 def stop(comm: TorchCommunicator) -> None:
-    """End the agent, together with the others where all is well; never waits long."""
+    """Stop the agent, together with the other ranks if no error occurred; never waits long."""
 
     def end() -> None:
         with contextlib.suppress(RuntimeError):
@@ -98,11 +98,11 @@ def stop(comm: TorchCommunicator) -> None:
 
 @contextlib.contextmanager
 def told(comm: TorchCommunicator, what: str) -> Iterator[None]:
-    """What happens around a call as one line: who called, and what is likely behind it.
+    """Translate errors of a remote call into one line: the caller and the likely cause.
 
     Raises:
-        TrialError: the function that was called failed, with its rank.
-        CommunicationError: the rank that was called did not answer.
+        TrialError: the called function failed, with its rank.
+        CommunicationError: the called rank did not answer.
     """
     try:
         yield
@@ -122,13 +122,13 @@ def told(comm: TorchCommunicator, what: str) -> Iterator[None]:
 
 
 def silent(text: str) -> bool:
-    """Whether an error is that of a rank that does not answer: too late, or no more."""
+    """Return whether an error means that a rank does not answer: too late, or not any more."""
     words = r"\beof\b|connection (reset|refused|closed)|broken pipe|pipe closed|cancell?ed|RPCErr"
     return bool(re.search(words, text, re.IGNORECASE))
 
 
 def _rendezvous(url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
-    """The agents find one another in the store in which the process groups did."""
+    """Let the agents find one another through the store of the process groups."""
     store = dist.distributed_c10d._get_default_store()
     yield dist.PrefixStore("dualml/rpc", store), dist.get_rank(), dist.get_world_size()
 

@@ -1,6 +1,6 @@
-"""What a rank does when the driver calls: stages of a model, and their optimizer.
+"""The serving side of RPC: stages of a model and their optimizer, called by the driver.
 
-Functions take a reference (`RRef`) to what lives here, as `rpc_sync` and `rpc_async` pass it.
+Functions take a reference (`RRef`) to a local object, as `rpc_sync` and `rpc_async` pass it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SubNetwork:
 
     Args:
         names: its layers.
-        seed: of the trial, for the masks of Dropout.
+        seed: seed of the trial, for Dropout masks.
         lower: type of the products.
-        streams: as of `Recipe.streams`.
+        streams: see `TrainingSpec.streams`.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class SubNetwork:
         self.part = Part([(name, layers[name]) for name in names], lower)
         self.own = self.part.canonical()
         self.hidden = Hidden(self.part.layers, streams)
-        #: Samples that went through, and the states they ended with.
+        #: Samples of each pass and their final states.
         self.ended = list[tuple[Array, Arrays]]()
-        self.turn = threading.Lock()  # the agent has several threads, a rank one processor
+        self.turn = threading.Lock()  # several agent threads share one processor
 
     def forward(self, x: torch.Tensor, step: int, samples: torch.Tensor | None) -> torch.Tensor:
-        """The output, with its graph in the caller's context.
+        """Return the output, with its graph in the caller's context.
 
         Args:
-            samples: their numbers, where the model has Dropout or stateful layers.
+            samples: indices of the samples, if the model has Dropout or stateful layers.
         """
         with self.turn:
             output: torch.Tensor = self.part((x,), self.masks(step, samples))[-1]
@@ -63,6 +63,7 @@ class SubNetwork:
             return output
 
     def masks(self, step: int, samples: torch.Tensor | None) -> list[torch.Tensor]:
+        """Return Dropout masks and initial states of some samples, in the order of the layers."""
         if samples is None:
             return []
         shapes, index = self.spec.shapes(), samples.numpy()
@@ -75,82 +76,85 @@ class SubNetwork:
         return [torch.from_numpy(every[name]) for name, _ in self.part.layers if name in every]
 
     def carry(self, keep: bool) -> None:
-        """Keep the states that the samples of an update ended with, or forget them."""
+        """Keep the final states of the samples of an update, or discard them."""
         for samples, states in self.ended if keep else ():
             self.hidden.after(samples, states)
         self.ended.clear()
 
     def states(self) -> Arrays:
-        """Stateful layer → the states of all streams."""
+        """Return the states of all streams by stateful layer."""
         return {name: table.copy() for name, table in self.hidden.tables.items()}
 
     def load_states(self, state: Mapping[str, Arrays]) -> None:
-        """Take what is this stage's of the state of a training."""
+        """Load this stage's part of the state of a training."""
         self.hidden.load(state)
 
     @torch.no_grad()
     def infer(self, x: torch.Tensor) -> torch.Tensor:
-        """The output in evaluation mode."""
+        """Return the output in evaluation mode."""
         output: torch.Tensor = self.part((x,))[-1]
         return output
 
     @torch.no_grad()
     def outputs(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Layer → its output in evaluation mode."""
+        """Return the output of each layer in evaluation mode, by name."""
         return {name: values[-1] for name, values in self.part.walk((x,))}
 
     def parameters(self) -> dict[str, Any]:
-        """Canonical name → reference to the parameter here."""
+        """Return references to the parameters here by canonical name."""
         return {name: rpc.RRef(parameter) for name, parameter in self.own.items()}
 
     def gradients(self, context: int) -> Arrays:
-        """What the backward passes of a context left here; zero where the loss does not reach."""
+        """Return the gradients of a context on this rank; zeros for parameters that the loss does
+        not reach."""
         gradients = dist_autograd.get_gradients(context)
         return {
             n: gradients.get(p, torch.zeros_like(p)).numpy().copy() for n, p in self.own.items()
         }
 
     def finite(self, context: int) -> bool:
-        """Whether all numbers of the gradients that are here are."""
+        """Return whether all gradients on this rank are finite."""
         own = dist_autograd.get_gradients(context)
         return all(bool(own[p].isfinite().all()) for p in self.own.values() if p in own)
 
     def unscale(self, context: int, scale: float) -> None:
-        """Divide the gradients that are here by the scale of the loss, in place."""
+        """Divide the gradients on this rank by the loss scale, in place."""
         own = dist_autograd.get_gradients(context)
         if gradients := [own[p] for p in self.own.values() if p in own]:
             torch._foreach_mul_(gradients, 1 / scale)
 
     def weights(self) -> Arrays:
-        """Copies."""
+        """Return copies of the parameters by name."""
         return {name: p.detach().numpy().copy() for name, p in self.own.items()}
 
     def load(self, weights: Arrays) -> None:
+        """Copy canonical weights into this stage's parameters."""
         self.part.load(weights)
 
 
 def call(stage: Any, method: str, *args: Any) -> Any:
-    """A method of the sub-network here."""
+    """Call a method of the stage behind a reference."""
     return getattr(stage.local_value(), method)(*args)
 
 
 def _optimizer(local: Any) -> RuleOptimizer:
-    """That of this rank, behind a reference of `DistributedOptimizer.remote_optimizers`."""
+    """Return this rank's optimizer behind a reference of
+    `DistributedOptimizer.remote_optimizers`."""
     optimizer: RuleOptimizer = local.local_value().optim
     return optimizer
 
 
 def set_rate(local: Any, names: Sequence[str], lr: float) -> None:
-    """From now on the optimizer here has this learning rate."""
+    """Set the learning rate of the optimizer here."""
     for group in _optimizer(local).param_groups:
         group["lr"] = lr
 
 
 def state_of(local: Any, names: Sequence[str]) -> dict[str, Arrays]:
-    """Slot → name → copy, of the parameters here."""
+    """Return copies of the optimizer state here: state name → parameter name → array."""
     return state(_optimizer(local), names)
 
 
 def set_state(local: Any, names: Sequence[str], arrays: Mapping[str, Arrays], step: int) -> None:
-    """Go to the point after update ``step``."""
+    """Restore the optimizer state after update ``step``."""
     load_state(_optimizer(local), arrays, step, names)

@@ -1,4 +1,4 @@
-"""Gradients of a scaled loss; the scale itself is `dualml.precision.Scaler`'s."""
+"""Gradients of a scaled loss; `dualml.precision.Scaler` controls the scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 @torch.no_grad()
 def finite(parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether all numbers of all their gradients are; one synchronisation."""
+    """Return whether all gradients are finite; one synchronisation."""
     each = [p.grad.isfinite().all() for p in parameters if p.grad is not None]
     there = [one.to(each[0].device) for one in each]  # stages may lie on several devices
     return not each or bool(torch.stack(there).all())
@@ -17,6 +17,6 @@ def finite(parameters: Iterable[torch.Tensor]) -> bool:
 
 @torch.no_grad()
 def unscale(parameters: Iterable[torch.Tensor], scale: float) -> None:
-    """Divide the gradients by the scale of the loss, in place."""
+    """Divide the gradients by the loss scale, in place."""
     if gradients := [p.grad for p in parameters if p.grad is not None]:
         torch._foreach_mul_(gradients, 1 / scale)

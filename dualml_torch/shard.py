@@ -1,4 +1,4 @@
-"""A part of a model in flat vectors, and an optimizer over slices of them."""
+"""Part of a model in flat vectors, and an optimizer over slices of them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dualml_torch.scaled import finite, unscale
 
 
 class TorchShard:
-    """See `dualml.backend.shard.Shard`."""
+    """PyTorch implementation of `dualml.backend.shard.OptimizerShard`."""
 
     def __init__(
         self, recipe: Recipe, weights: Sequence[torch.Tensor], state: State | None = None
     ) -> None:
         self.recipe, self.places = recipe, state
-        self.parameters = [torch.nn.Parameter(vector) for vector in weights]  # the same memory
+        self.parameters = [torch.nn.Parameter(vector) for vector in weights]  # shares memory
         self.optimizer = optimizer(recipe.rule, self.parameters)
         self._settle(0)
 
     @torch.no_grad()
     def _settle(self, made: int) -> None:
-        """Put the state where it is to lie, if it is to lie anywhere."""
+        """Move the optimizer state into the given vectors, if there are any."""
         if self.places is None:
             return
         now = state(self.optimizer)
@@ -44,7 +44,7 @@ class TorchShard:
         return finite(self.parameters)
 
     def update(self, gradients: Sequence[torch.Tensor], step: int, made: int, scale: float) -> None:
-        """How many were made the optimizer counts itself."""
+        """Update the vectors; ``made`` is ignored, because the optimizer counts its own steps."""
         self._give(gradients)
         if scale != 1:
             unscale(self.parameters, scale)
@@ -54,6 +54,7 @@ class TorchShard:
         self.optimizer.advance()
 
     def _give(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Set the gradients of the parameters."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
@@ -70,7 +71,8 @@ class TorchShard:
 
 
 class TorchShardable(Shardable):
-    """See `dualml.backend.shard.Shardable`; of a stage with these attributes."""
+    """PyTorch implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with these
+    attributes."""
 
     device: torch.device
     type: torch.dtype
@@ -80,17 +82,18 @@ class TorchShardable(Shardable):
     criterion: Loss
     kept: dict[tuple[int, int], Any]
     bytes: dict[tuple[int, int], dict[int, int]]
-    #: Whether gradients have a place of their own.
+    #: Whether gradients are views into flat vectors.
     flattened = False
-    #: On a CPU, of a stage that is the whole model: its kernels in a list, which adds to them.
+    #: On a CPU, if the stage is the whole model: its recorded graph, which accumulates gradients.
     recorded: Recorded | None = None
-    #: Micro-batch → what this list will be given.
+    #: Micro-batch → inputs and labels for the recorded graph.
     waiting: dict[int, tuple[Sequence[torch.Tensor], torch.Tensor]]
 
     def flatten(
         self, weights: Vectors, gradients: Vectors
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Autograd adds to a ``grad`` that is there already, in its place."""
+        """Move weights and gradients into flat vectors; autograd accumulates in place into an
+        existing ``grad``."""
         self.optimizer, self.flattened = None, True
         shapes = {name: tuple(p.shape) for name, p in self.parameters.items()}
         vectors, places = laid(shapes, weights, self.device, self.type)
@@ -125,7 +128,7 @@ class TorchShardable(Shardable):
 def laid(
     shapes: Mapping[str, tuple[int, ...]], how: Vectors, device: torch.device, lower: torch.dtype
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """New vectors, and each parameter's part of them."""
+    """Allocate vectors; return them, and each parameter's view into them by name."""
     kind = lower if how.lower else torch.float32
     memory = [torch.zeros(size, dtype=kind, device=device) for size in how.memory]
     vectors, places = [], {}

@@ -1,4 +1,5 @@
-"""Ranks by `torch.multiprocessing.spawn`: ``python -m dualml_torch.spawn SIZE MODULE WORDS``."""
+"""Start ranks by `torch.multiprocessing.spawn`: ``python -m dualml_torch.spawn SIZE MODULE
+WORDS``."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch.multiprocessing
 
 
 def rank(number: int, size: int, module: str, words: list[str]) -> None:
-    """One of the processes."""
+    """Run the module in one of the processes."""
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(size)}
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

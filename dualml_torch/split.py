@@ -1,4 +1,4 @@
-"""Segments of a split model in PyTorch: forward and backward of parts, by autograd."""
+"""Segments of a split model in PyTorch: forward and backward passes of parts, by autograd."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Values = tuple[torch.Tensor, ...]
 class TorchStage(
     Weighable, MixedStage, TorchShardable, Recomputing, Attending, Regathering, Carrying
 ):
-    """See `dualml.backend.stage.Stage`.
+    """PyTorch implementation of `dualml.backend.stage.Stage`.
 
     Args:
         segments: the layers of this rank, stage by stage.
         first: whether segment 0 takes the samples.
-        devices: of each segment, where they lie on several.
+        devices: device of each segment, if they differ.
     """
 
     def __init__(
@@ -136,7 +136,8 @@ class TorchStage(
         masks: Sequence[Array],
         labels: torch.Tensor | None = None,
     ) -> tuple[Values, Values]:
-        """Leaves of the graph and its ends."""
+        """Run a segment's forward pass; return the leaves of its graph and its outputs, or the
+        loss."""
         if not (self.first and segment == 0):
             values = tuple(value.detach().requires_grad_() for value in values)
         part, own = self.parts[segment], self._masks(masks, segment)
@@ -163,7 +164,7 @@ class TorchStage(
     def compute(
         self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
     ) -> Values:
-        """The stack after a segment's layers, with its graph."""
+        """Return the stack after a segment's layers, with its graph."""
         part = self.parts[segment]
         call = part if not isinstance(part, Network) else part.stack
         outputs: Values = call(values, masks)
@@ -183,7 +184,7 @@ class TorchStage(
         return tuple(_gradient(value) for value in inputs)
 
     def forget(self, segment: int, micro: int) -> None:
-        """Autograd keeps the tensor, without its memory."""
+        """Free the segment's saved input: autograd keeps the tensor without its memory."""
         x = self.kept[segment, micro][0][-1]
         self.bytes.get((segment, micro), {}).pop(memory_of(x), None)
         x.untyped_storage().resize_(0)
@@ -204,14 +205,15 @@ class TorchStage(
     def lazy(self, losses: Sequence[tuple[torch.Tensor, float]]) -> list[Any]:
         return list(losses)
 
-    # --- a lower precision ------------------------------------------------------------------------
+    # --- low precision ----------------------------------------------------------------------------
 
     @property
     def how(self) -> How:
         return How("native", str(self.type))
 
     def packed(self, x: torch.Tensor) -> torch.Tensor:
-        """Engines know no bfloat16: it goes as bits, under the name of the other type of 16."""
+        """View a bfloat16 tensor as float16: engines know no bfloat16, so its bits are sent under
+        another type of 16 bits."""
         return x.contiguous().view(torch.float16)
 
     def unpacked(self, x: torch.Tensor) -> torch.Tensor:
@@ -230,7 +232,8 @@ class TorchStage(
         return finite(self.parameters.values())
 
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """How many were made the optimizer counts itself."""
+        """Unscale the gradients and update; ``made`` is ignored, because the optimizer counts its
+        own steps."""
         unscale(self.parameters.values(), scale)
         self.update(step)
 
@@ -288,7 +291,7 @@ class TorchStage(
         if self.optimizer is None:
             return
         for parameter in self.parameters.values():
-            if parameter.grad is None:  # of a rank without samples
+            if parameter.grad is None:  # a rank without samples
                 parameter.grad = torch.zeros_like(parameter)
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
@@ -310,7 +313,7 @@ class TorchStage(
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a leaf that the loss did not reach: zero."""
+    """Return a tensor's gradient, zeros if the loss did not reach it."""
     gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
     return gradient.contiguous()
 

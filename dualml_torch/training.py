@@ -1,4 +1,4 @@
-"""A trial's model, optimizer and data in PyTorch: the fast step and the looks at it."""
+"""A trial's model, optimizer and data in PyTorch: the fast step, traces and evaluation."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from dualml_torch.scaled import finite, unscale
 
 
 class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
-    """See `dualml.backend.Training`."""
+    """PyTorch implementation of `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         self.recipe, self.device, self.now = recipe, device, 0
         self.scaler, self.hidden = recipe.precision.scaler(), recipe.hidden()
-        #: Parts of a batch whose gradients are there, and the states they ended with.
+        #: Parts of a batch after their backward pass, and their final states.
         self.ended = list[tuple[Array, dict[str, torch.Tensor]]]()
         self.network = Network(recipe.spec, recipe.precision.type, recipe.recompute).to(device)
         self.network.load(recipe.weights)
@@ -48,7 +48,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         self.y = torch.from_numpy(recipe.y).to(device)
         self.choice: Choice | None = None
         self.recorded: Recorded | None = None
-        # A record would neither tell the states nor move running statistics.
+        # A recorded graph would neither return states nor update running statistics.
         if device.type == "cpu" and self.hidden is None and not recipe.spec.buffers:
             size = min(recipe.batch, recipe.chunk, len(recipe.y))
             batch = self.tensors(np.arange(size)) if size else None
@@ -72,19 +72,19 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         return losses
 
     def clear(self) -> None:
-        """`Optimizer.zero_grad`, without the profiler's mark around it."""
+        """Clear the gradients like `Optimizer.zero_grad`, without the profiler's mark around it."""
         for parameter in self.parameters.values():
             parameter.grad = None
         self.ended.clear()
 
     def carry(self) -> None:
-        """Keep the states that the batch ended with."""
+        """Store the final states of the batch for the next one."""
         for part, states in self.ended if self.hidden is not None else ():
             arrays = {name: state.cpu().numpy() for name, state in states.items()}
             self.hidden.after(part, arrays)
 
     def update(self, step: int) -> None:
-        """Update ``step`` with the gradients that are there, if it is made."""
+        """Make update ``step`` with the current gradients, unless the loss scaler skips it."""
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.rate(step)
@@ -97,7 +97,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         self.now = step
 
     def backward(self, part: Array, share: float) -> torch.Tensor:
-        """Add this part's share of the mean gradient of the scaled loss; the part's own mean
+        """Add this part's share of the mean gradient of the scaled loss; return the part's own mean
         loss."""
         inputs, labels = self.tensors(part)
         share = share * self.scale
@@ -110,7 +110,7 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         return loss.detach()
 
     def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """What the network takes for these samples in the next update, and their labels."""
+        """Return the network's inputs for these samples in the next update, and their labels."""
         index = torch.from_numpy(part).to(self.device)
         spec, seed = self.recipe.spec, self.recipe.seed
         drawn = beside(spec, seed, self.now + 1, part, self.hidden).values()
@@ -124,13 +124,13 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
             return Memory(weights, weights, state, None if batch is None else 0)
         inputs, labels = self.tensors(batch[: self.recipe.chunk])
         sizes: dict[int, int] = {}
-        # Masks are drawn anew for every update, so that they are part of what it keeps.
+        # Masks are drawn anew for every update, so they count as saved activations.
         there = (*own, *self.network.buffers(), inputs[0], labels)
         with keeping(sizes, {memory_of(t) for t in there}), self.preserving_statistics():
             loss = self.loss(self.network(*inputs), labels)
-        # Not backward: it would write into ``grad``, and call hooks that send messages.
+        # Not backward, which would write into ``grad`` and call hooks that send messages.
         gradients = torch.autograd.grad(loss, own, allow_unused=True)
-        # A model on several GPUs is computed by threads, which no hook of this one sees.
+        # A model on several GPUs runs in threads, which the hook of this thread does not see.
         seen = sum(sizes.values()) if isinstance(self.network, Network) else None
         return Memory(weights, nbytes(gradients), state, seen)
 
@@ -197,5 +197,5 @@ class TorchTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
 
 
 def numpy(tensor: torch.Tensor) -> Array:
-    """A copy on the host."""
+    """Return a copy of a tensor on the host."""
     return tensor.detach().cpu().numpy().copy()

@@ -1,8 +1,9 @@
-"""Runs a student's start of MindSpore's group up to the point where the scheduler would be asked.
+"""Run a student's start of MindSpore's group up to the point where the scheduler would be
+contacted.
 
-The scheduler is a process of its own, which nobody can start behind the walls, and MindSpore forms
-its group once in a process. So `mindspore.communication` is stood in for: what `init` finds in the
-environment is checked as the scheduler would check it, and the judge adds up the ranks' values.
+The scheduler is a separate process, which cannot be started in the sandbox, and MindSpore forms its
+group once per process. So `mindspore.communication` is replaced: the environment that `init` finds
+is checked as the scheduler would check it, and the judge adds up the ranks' values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEEDED = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_P
 
 
 class Cluster:
-    """Stands in for `mindspore.communication` on one rank.
+    """A replacement of `mindspore.communication` on one rank.
 
     Attributes:
         formed: whether this process is in the group.
@@ -40,7 +41,7 @@ class Cluster:
         self.rank, self.size, self.port, self.formed = rank, size, port, False
 
     def init(self, backend_name: str | None = None) -> None:
-        """Join, as the variables of the environment say."""
+        """Join the group that the environment variables describe."""
         missing = [name for name in NEEDED if not os.environ.get(name)]
         if missing:
             raise RuntimeError(f"environment variable {missing[0]} expected, but not set")
@@ -54,11 +55,12 @@ class Cluster:
         self.formed = True
 
     def release(self) -> None:
-        """Leave."""
+        """Leave the group of ranks."""
         self.check()
         self.formed = False
 
     def check(self) -> None:
+        """Raise RuntimeError if this process is not in the group."""
         if not self.formed:
             raise RuntimeError("Distributed Communication has not been initialized")
 
@@ -74,8 +76,8 @@ class Cluster:
 def cluster(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """``sum``: what the student's function returned, of the ranks' values; ``left``: 1 where the
-    group was not released."""
+    """Run a student's function; ``sum`` is what it returned, of the ranks' values; ``left`` is 1 if
+    the group was not released."""
     port = int(comm.broadcast(ms.Tensor([find_or_zero(comm.rank)], ms.int32)).asnumpy()[0])
     joined = Cluster(comm.rank, comm.size, port)
 
@@ -93,5 +95,5 @@ def cluster(
 
 
 def find_or_zero(rank: int) -> int:
-    """Return a number for the scheduler's port, on rank 0; no socket is opened behind the walls."""
+    """Return a number for the scheduler's port on rank 0, else 0; the sandbox opens no socket."""
     return 0 if rank else 20_000 + os.getpid() % 10_000

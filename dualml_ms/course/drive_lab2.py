@@ -1,4 +1,4 @@
-"""Runs a student's aggregation in MindSpore."""
+"""Run a student's gradient aggregation in MindSpore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = Mapping[str, Any]
 def aggregate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``0``, ``1``, …: what comes of each tensor."""
+    """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensors = [ms.Tensor(arrays[k]) for k in arrays if k[0] == "t"]
     watched = Watched(comm, options["collectives"])
@@ -29,7 +29,8 @@ def aggregate(
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``sum``; ``before``: the argument, after."""
+    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument after the
+    call."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensor = ms.Tensor(arrays["t"])
     made = getattr(module, target)(Watched(comm, ALLOWED["ring"]), tensor)
@@ -39,7 +40,8 @@ def ring(
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``seconds``: of each size, on a communicator whose times the judge knows or on a real one."""
+    """Run a student's timing; ``seconds`` per size, on a communicator with known times or on a real
+    one."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     watched = Watched(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

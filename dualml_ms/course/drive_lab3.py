@@ -1,4 +1,4 @@
-"""Runs a student's MindSpore code of Lab 3: samplers in a dataset, data parallel updates."""
+"""Run a student's MindSpore code of Lab 3: samplers in a dataset, data parallel updates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = ("w1", "b1", "w2", "b2")
 
 
 class Numbers:
-    """A source of n samples, of which each is its own number."""
+    """A data source of n samples, each of which is its own index."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -32,7 +32,7 @@ class Numbers:
 def sampler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """See `dualml.course.drive_lab3.samplers`."""
+    """Run a student's sampler in MindSpore, see `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
     source = Numbers(h["n"])
 
@@ -49,7 +49,8 @@ def sampler(
 
 
 class Net(nn.Cell):
-    """(x − shift) → z / (1 + |z|) → outputs; ``shift`` is a parameter that is not trained."""
+    """The network (x − shift) → z / (1 + |z|) → outputs; ``shift`` is a parameter that is not
+    trained."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__()
@@ -65,11 +66,13 @@ class Net(nn.Cell):
         return ops.matmul(z / (1 + ops.abs(z)), self.w2) + self.b2
 
     def values(self, prefix: str = "") -> dict[str, Any]:
+        """Return copies of all parameters by name, with a prefix."""
         return {f"{prefix}{p.name}": p.asnumpy().copy() for p in self.get_parameters()}
 
 
 class Descent:
-    """θ ← θ − η·g, or with ``adaptive`` AdaGrad's θ ← θ − η·g/(√Σg² + ε); called with gradients."""
+    """Gradient descent θ ← θ − η·g, or with ``adaptive`` AdaGrad: θ ← θ − η·g/(√Σg² + ε); called
+    with gradients."""
 
     def __init__(self, params: Any, lr: float, adaptive: bool, eps: float) -> None:
         self.params, self.lr, self.adaptive, self.eps = list(params), lr, adaptive, eps
@@ -86,7 +89,7 @@ class Descent:
 def same_start(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Parameters after ``same_start``, those that are not trained, too."""
+    """Run a student's ``same_start``; return all parameters after it."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net(arrays)
     getattr(module, target)(comm, net)
@@ -96,7 +99,8 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/w1``: parameters after update 3, and, where asked for, ``3/loss``."""
+    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, ``3/loss`` its loss
+    if requested."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.trainable_params(), h["lr"], h["adaptive"], h["eps"])

@@ -1,4 +1,4 @@
-"""Runs a student's split of a model in MindSpore."""
+"""Run a student's split of a model in MindSpore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Arrays = Mapping[str, Any]
 
 
 class Linear(nn.Cell):
-    """x·Wᵀ + b, on rank 0 with softsign behind it."""
+    """Linear layer x·Wᵀ + b, followed by softsign if ``bent``."""
 
     def __init__(self, arrays: Arrays, bent: bool) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Linear(nn.Cell):
 
 
 def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
-    """The stage, and plain gradient descent."""
+    """Return a rank's stage, and gradient descent for it."""
     stage = Linear(arrays, rank == 0)
 
     def optimizer(gradients: Any) -> None:
@@ -51,7 +51,8 @@ def mean_squares(outputs: Any, y: Any) -> Any:
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/weight``, ``3/bias``: of this rank's stage after update 3; ``3/loss`` on the last one."""
+    """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
+    ``3/loss`` on the last rank."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     stage, optimizer = make(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
@@ -71,7 +72,8 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
+    """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
+    ``bias``."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     watched = Watched(comm, ALLOWED["layer"])
     w, b, x, g = (ms.Tensor(arrays[n]) for n in ("w", "b", "x", "g"))

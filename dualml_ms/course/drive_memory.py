@@ -1,4 +1,4 @@
-"""Runs a student's ZeRO in MindSpore."""
+"""Run a student's ZeRO optimizer in MindSpore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/parameters``: after update 3; ``m``, ``v``: at its end."""
+    """Run a student's ZeRO optimizer; ``3/parameters`` are the parameters after update 3, ``m``,
+    ``v`` the state at the end."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     parameters = ms.Parameter(ms.Tensor(arrays["p"]), name="parameters")
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}

@@ -1,4 +1,4 @@
-"""The probes of the catalogue in MindSpore, a file for each topic; see `dualml.diffs`."""
+"""Probes of the catalogue in MindSpore, one file per topic; see `dualml.diffs`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 
 
 def settle() -> None:
-    """After a probe that raised: in PyNative mode the late error of an operator comes up once more
-    in whatever runs next, unless somebody waits for it."""
+    """Wait for late errors after a probe that raised: in PyNative mode an operator's error would
+    otherwise be raised again in whatever runs next."""
     import mindspore
 
     with contextlib.suppress(RuntimeError):

@@ -1,4 +1,5 @@
-"""Probes about several ranks in MindSpore; every rank calls them, and rank 0's answer is kept."""
+"""Probes of collectives and data parallel training in MindSpore; every rank calls them, and rank
+0's answer is kept."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from dualml.diffs.inputs import normal
 
 
 def mine(rank: int, *shape: int) -> Tensor:
-    """Numbers of a rank's own."""
+    """Return normal numbers that differ between ranks."""
     return Tensor(normal(*shape, seed=rank))
 
 
 def everywhere(x: Tensor, size: int) -> NDArray:
-    """A tensor as each rank has it."""
+    """Return the values of a tensor on all ranks, stacked."""
     found = [ops.zeros_like(x) for _ in range(size)]
     md.all_gather(found, x)
     return np.stack([one.asnumpy() for one in found])

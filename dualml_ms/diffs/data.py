@@ -1,4 +1,4 @@
-"""Probes about data in MindSpore."""
+"""Probes of data loading in MindSpore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLES = np.arange(64, dtype=np.float32)
 
 @contextmanager
 def seed(value: int) -> Iterator[None]:
-    """`ds.config.set_seed`, taken back at the end."""
+    """Set `ds.config`'s seed inside the block and restore it at the end."""
     before = ds.config.get_seed()
     ds.config.set_seed(value)
     try:
@@ -27,7 +27,7 @@ def seed(value: int) -> Iterator[None]:
 
 
 def epoch(batches: ds.Dataset) -> NDArray:
-    """The samples of one pass, in their order."""
+    """Return the samples of one pass, in order."""
     iterator = batches.create_tuple_iterator(num_epochs=1, output_numpy=True)
     return np.concatenate([columns[0] for columns in iterator])
 
@@ -52,7 +52,7 @@ def order_of_a_seed_equal() -> NDArray:
 
 
 def epoch_order() -> int:
-    """Whether the second epoch has the order of the first."""
+    """Return whether the second epoch has the order of the first."""
     with seed(1):
         batches = ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=True).batch(8)
         epochs = []
@@ -71,7 +71,7 @@ def epoch_order_equal() -> int:
 
 
 def distributed_sampler_epochs() -> int:
-    """Whether the second epoch has the order of the first."""
+    """Return whether the second epoch has the order of the first."""
     sampler = ds.DistributedSampler(num_shards=2, shard_id=0)
     batches = ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8)
     iterator = batches.create_tuple_iterator(num_epochs=2, output_numpy=True)
@@ -95,7 +95,7 @@ def distributed_sampler_padding() -> list[NDArray]:
 
 
 def shuffle_buffer() -> int:
-    """The largest number among the first 8 of 64."""
+    """Return the largest index among the first 8 of 64 samples."""
     samples = ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=False).shuffle(buffer_size=8)
     return int(max(epoch(samples.batch(8))[:8]))
 

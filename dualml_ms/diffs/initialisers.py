@@ -1,4 +1,4 @@
-"""Probes about initialisers in MindSpore."""
+"""Probes of initializers in MindSpore."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from dualml.diffs.inputs import normal
 
 
 def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
-    """The probe, leaving all generators as it found them."""
+    """Wrap a probe so that it restores the state of all generators."""
 
     @functools.wraps(probe)
     def run() -> Any:
-        # no public function takes the seed back to "none", where it stands at the start
+        # no public function resets the seed to its initial "none"
         module = importlib.import_module("mindspore.common.seed")
         with contextlib.ExitStack() as after:
             after.callback(setattr, module, "_GLOBAL_SEED", ms.get_seed())
@@ -46,7 +46,7 @@ def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def spread(weight: Tensor) -> dict[str, float]:
-    """Standard deviation, smallest and largest number."""
+    """Return standard deviation, minimum and maximum."""
     w = weight.asnumpy()
     return {"std": float(w.std()), "min": float(w.min()), "max": float(w.max())}
 

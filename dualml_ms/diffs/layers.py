@@ -1,4 +1,4 @@
-"""Probes about layers in MindSpore."""
+"""Probes of layers in MindSpore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dualml.diffs.inputs import normal
 
 
 def filled(layer: nn.Cell) -> nn.Cell:
-    """The layer with the same parameters on both sides."""
+    """Set a layer's parameters to the same numbers on both sides; return the layer."""
     for number, param in enumerate(sorted(layer.trainable_params(), key=lambda one: one.name)):
         param.set_data(0.5 * Tensor(normal(*param.shape, seed=number)))
     return layer

@@ -1,4 +1,4 @@
-"""Probes about losses in MindSpore."""
+"""Probes of losses in MindSpore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes about modes and gradients in MindSpore."""
+"""Probes of modes and gradients in MindSpore."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def compiled(x: ms.Tensor) -> ms.Tensor:
 
 
 def softmax_gradient() -> NDArray:
-    ms.grad(squared)(ops.ones((2, 1, 1, 1, 3, 1)))  # of a rank that nothing else here has
+    ms.grad(squared)(ops.ones((2, 1, 1, 1, 3, 1)))  # of a rank that occurs nowhere else here
     return ms.grad(squared)(ms.Tensor(normal(2, 1, 1, 1, 3, 4))).asnumpy()
 
 

@@ -1,4 +1,4 @@
-"""Probes about optimizers in MindSpore."""
+"""Probes of optimizers in MindSpore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = dict[str, NDArray]
 
 
 def five_steps(make: Callable[[list[ms.Parameter]], nn.Cell], scale: float = 1.0) -> Numbers:
-    """`WEIGHTS` after five steps with given gradients, which are `scale` times normal numbers."""
+    """Return `WEIGHTS` after five steps with given gradients, `scale` times normal numbers."""
     weights = [ms.Parameter(ms.Tensor(array), name=name) for name, array in WEIGHTS.items()]
     optimizer = make(weights)
     for step in range(5):
@@ -106,7 +106,7 @@ def adamw_bias_correction_equal() -> Numbers:
 
 
 def adamw_defaults() -> Numbers:
-    """Gradients of zero leave nothing but the decay."""
+    """Return weights after steps with zero gradients, which leave only the decay."""
     return five_steps(lambda weights: nn.AdamWeightDecay(weights, 0.1), scale=0.0)
 
 
@@ -291,7 +291,7 @@ def weights_replaced_equal() -> NDArray:
 
 
 def loaded_weights_shared() -> NDArray:
-    """The copy is to stay as it was when the original goes on learning."""
+    """Return a copy of loaded weights that must not change when the original is trained further."""
     original, copy = nn.Dense(3, 2, "ones", has_bias=False), nn.Dense(3, 2, has_bias=False)
     ms.load_param_into_net(copy, original.parameters_dict())
     optimizer = nn.SGD(original.trainable_params(), learning_rate=0.1)
@@ -320,7 +320,7 @@ def momentum_by_hand(**begin: str) -> Numbers:
 
 
 def cloned_state() -> Numbers:
-    """The state of an optimizer of one's own is to begin with zeros."""
+    """Return weights after steps of a custom optimizer whose state must start from zeros."""
     return momentum_by_hand()
 
 

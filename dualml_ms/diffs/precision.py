@@ -1,4 +1,4 @@
-"""Probes about mixed precision and the scale of the loss in MindSpore."""
+"""Probes of mixed precision and loss scaling in MindSpore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualml.diffs.inputs import classes, normal
 
 
 def linear() -> nn.Dense:
-    """Whole numbers, whose products no type has to round."""
+    """Make a layer with integer weights, whose products no type has to round."""
     weight = ms.Tensor(classes(5, 4, 8).astype(np.float32))
     return nn.Dense(8, 4, weight_init=weight, has_bias=False)
 
@@ -26,8 +26,8 @@ def whole() -> ms.Tensor:
 
 
 def mixed(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
-    """What ``net`` makes of ``x`` with level O1, which writes what it made of the network into the
-    current folder."""
+    """Return the output of ``net`` for ``x`` at level O1, which writes the rewritten network into
+    the current folder."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         return amp.auto_mixed_precision(net, "O1", dtype)(x).asnumpy()
 
@@ -70,7 +70,7 @@ def loss_scale_least() -> float:
 
 
 class Rows:
-    """The same six samples in every epoch."""
+    """A data source that gives the same six samples in every epoch."""
 
     def __init__(self, size: float) -> None:
         self.x, self.y = size * normal(6, 8, seed=1), normal(6, 4, seed=2)
@@ -83,7 +83,7 @@ class Rows:
 
 
 def trained(manager: Any, size: float = 1.0, **options: Any) -> NDArray:
-    """A weight after three updates by `Model`."""
+    """Return a weight after three updates by `Model`."""
     net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
     optimizer = nn.SGD(net.trainable_params(), learning_rate=0.1, **options)
     model = ms.Model(net, nn.MSELoss(), optimizer, loss_scale_manager=manager, amp_level="O0")
@@ -121,7 +121,7 @@ def overflowing_update_equal() -> NDArray:
 
 
 def by_hand(scaler: amp.DynamicLossScaler, size: float = 1.0) -> NDArray:
-    """The same three updates in a loop of one's own."""
+    """Return a weight after the same three updates in a loop without `Model`."""
     net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
     optimizer, loss = nn.SGD(net.trainable_params(), learning_rate=0.1), nn.MSELoss()
     x, y = ms.Tensor(size * normal(6, 8, seed=1)), ms.Tensor(normal(6, 4, seed=2))

@@ -1,4 +1,4 @@
-"""Probes about learning-rate schedules in MindSpore."""
+"""Probes of learning-rate schedules in MindSpore."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parameter(value: float, name: str = "weight") -> ms.Parameter:
 
 
 def rates(learning_rate: list[float] | nn.Cell, steps: int = 8) -> NDArray:
-    """How far SGD goes at each of its steps."""
+    """Return the step sizes of SGD."""
     weight = parameter(0.0)
     optimizer, places = nn.SGD([weight], learning_rate), [0.0]
     for _ in range(steps):
@@ -30,7 +30,7 @@ def rates(learning_rate: list[float] | nn.Cell, steps: int = 8) -> NDArray:
 def experimental_rates(
     make: Callable[[optim.SGD], lr_scheduler.LRScheduler], steps: int = 8
 ) -> NDArray:
-    """The same with a scheduler of its own, which steps after each step."""
+    """Return the step sizes of experimental SGD, whose scheduler steps after each step."""
     weight = parameter(0.0)
     optimizer, places = optim.SGD([weight], lr=0.1), [0.0]
     scheduler = make(optimizer)

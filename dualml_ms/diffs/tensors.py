@@ -1,4 +1,4 @@
-"""Probes about tensors in MindSpore."""
+"""Probes of tensor operations in MindSpore."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Ways to train in MindSpore, one file each, beside the file ``single`` that they change.
+"""MindSpore training methods, one file each, all of them variations of the file ``single``.
 
-A file's ``Method`` is the whole of it: what is made once, and one update, a cell that is compiled
-as one graph. `dualml_ms.methods.training` feeds it a trial's batches and looks at its weights.
+A file's ``Method`` contains the whole method: its construction, and one update as a cell that is
+compiled as one graph. `dualml_ms.methods.training` feeds it a trial's batches and reads its
+weights.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def method(
     comm: Communicator | None,
     config: Mapping[str, Any] | None = None,
 ) -> MindSporeMethod:
-    """See `dualml.methods.driven.Driving`."""
+    """Make a training method by name, see `dualml.methods.engine.EngineSupport`."""
     info = known("mindspore", name)
     info.check()
     if config:

@@ -1,7 +1,7 @@
-"""As ``reducer``, with gradients of four micro-batches added up before they are averaged.
+"""The method ``reducer`` with the gradients of four micro-batches accumulated before averaging.
 
-The processes talk once an update, in a graph of the last micro-batch alone: they match messages by
-order, which would differ between graphs of different numbers of them.
+The processes communicate once per update, in a graph of the last micro-batch alone: they match
+messages by order, which would differ between graphs with different numbers of micro-batches.
 """
 
 import mindspore as ms

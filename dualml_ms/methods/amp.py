@@ -1,5 +1,5 @@
-"""One process; MindSpore's automatic mixed precision, and a loss scaled so that small gradients are
-not lost. An update whose gradients overflow is passed over.
+"""One process with MindSpore's automatic mixed precision, and a scaled loss so that small gradients
+do not vanish. An update whose gradients overflow is skipped.
 
 Source: Micikevicius et al. 2018, "Mixed Precision Training".
 """

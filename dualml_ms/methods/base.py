@@ -1,4 +1,4 @@
-"""What every file of this folder is given, and what it has to say."""
+"""The interface of a training method: what it is given, and what it must provide."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dualml_ms.model import Network
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What a trial brings to a method.
+    """The inputs of a method: model, optimizer factory, loss and options of a trial.
 
     Attributes:
         model: with the plan's weights.
         optimizer: parameters → the arm's optimizer.
         criterion: logits, labels → mean loss.
-        rank, processes: of this process, and how many there are; ``group`` is MindSpore's name of
-            all of them.
-        options: of the method, as `dualml.methods` has them.
+        rank, processes: of this process, and the number of processes; ``group`` is MindSpore's name
+            of the group of all of them.
+        options: options of the method, see `dualml.methods`.
     """
 
     model: Network
@@ -36,15 +36,16 @@ class Given:
 
 
 class Base(nn.Cell):
-    """One method; ``construct`` is an update with the samples of this process, and gives their mean
-    loss before it. Its arguments are samples and labels, and masks where the model has Dropout: a
-    tuple would be a constant of the graph.
+    """Base class of the training methods; ``construct`` makes an update with the samples of this
+    process and returns their mean loss before it. Its arguments are samples and labels, and masks
+    if the model has Dropout: a tuple would be a constant of the graph.
 
     Attributes:
-        weight: of this process's mean loss among those of all: 1 but in an uneven last batch.
-        keeps: see `dualml.methods.driven.MethodTraining`.
-        alters: the model that was given computes in another way from then on.
-        masks: takes masks.
+        weight: weight of this process's mean loss in the mean over all processes: 1 except in an
+            uneven last batch.
+        is_resumable: see `dualml.methods.engine.MethodTraining`.
+        changes_model: whether the given model computes differently from then on.
+        takes_masks: whether ``construct`` accepts masks.
     """
 
     keeps: ClassVar[bool] = True
@@ -58,5 +59,5 @@ class Base(nn.Cell):
         self.weight = ms.Parameter(one, name="share", requires_grad=False)
 
     def steps(self, batches: Sequence[tuple[np.ndarray, ...]]) -> list[ms.Tensor]:
-        """An update for each batch; their mean losses."""
+        """Make an update for each batch; return their mean losses."""
         return [self(*map(ms.Tensor.from_numpy, batch)) for batch in batches]

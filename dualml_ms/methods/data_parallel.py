@@ -1,5 +1,5 @@
-"""One process for each part of the batch, in MindSpore's mode of that name; the reducer takes its
-mean and its degree from the mode."""
+"""One process per part of the batch, in MindSpore's data parallel mode, which gives the reducer its
+mean and degree."""
 
 import mindspore as ms
 from mindspore import nn

@@ -1,6 +1,6 @@
-"""As ``reducer``, with MindSpore's automatic mixed precision and a scaled loss; parameters are
-float32, and so are the gradients that the reducer averages. One that overflows on one process is
-not finite on any of them after that: all skip the same updates.
+"""The method ``reducer`` with MindSpore's automatic mixed precision and a scaled loss; parameters
+and averaged gradients are float32. An overflow on one process makes the average non-finite on all
+of them: all skip the same updates.
 
 Source: Micikevicius et al. 2018, "Mixed Precision Training".
 """

@@ -1,4 +1,4 @@
-"""One process; MindSpore's `Model` owns the loop, and a callback is told the losses."""
+"""One process in which MindSpore's `Model` owns the loop, and a callback receives the losses."""
 
 from mindspore.dataset import GeneratorDataset
 from mindspore.train import Callback, Model
@@ -7,6 +7,8 @@ from dualml_ms.methods.base import Base, Given
 
 
 class Losses(Callback):
+    """A callback that collects the losses."""
+
     def __init__(self):
         self.values = []
 

@@ -1,5 +1,5 @@
-"""One process; of every block only its input is kept, and its inside computed again in the backward
-pass.
+"""One process with activation recomputation: only the input of every block is saved, and the rest
+is recomputed in the backward pass.
 
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """

@@ -1,5 +1,5 @@
-"""One process for each part of the batch; gradients are averaged by MindSpore's reducer, compiled
-with the update."""
+"""One process per part of the batch; MindSpore's reducer averages the gradients, compiled with the
+update."""
 
 import mindspore as ms
 from mindspore import nn

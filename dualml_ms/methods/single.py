@@ -1,4 +1,4 @@
-"""One process: the loop that every other file here is a change of."""
+"""One process: the loop that all other files here vary."""
 
 import mindspore as ms
 

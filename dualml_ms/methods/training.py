@@ -1,4 +1,4 @@
-"""A trial's data and looks around a method, which makes the updates."""
+"""A trial's data and evaluation around a method, which makes the updates."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from dualml_ms.optim import load_state, optimizer, state
 
 
 class MindSporeMethod(MethodTraining, Weighable):
-    """See `dualml.methods.driven.MethodTraining`.
+    """MindSpore implementation of `dualml.methods.engine.MethodTraining`.
 
-    A method is made once, and a trial begins with its weights, state and loss scale set back:
+    A method is made once, and a trial begins with its weights, state and loss scale reset, because
     compilation takes seconds.
     """
 
@@ -76,7 +76,7 @@ class MindSporeMethod(MethodTraining, Weighable):
         return self.stretch([batch], step)[0]
 
     def stretch(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
-        """The method's own loop makes all of them."""
+        """Make an update for each batch in the method's own loop."""
         given = [self.arrays(batch, step) for step, batch in enumerate(batches, start=first)]
         lengths = {len(batch) for batch in batches}
         with self._mode() if lengths - self.compiled else nullcontext():
@@ -86,7 +86,8 @@ class MindSporeMethod(MethodTraining, Weighable):
         return [[(loss, 1.0)] for loss in losses]
 
     def _scaled_steps(self, given: Sequence[tuple[Array, ...]]) -> list[ms.Tensor]:
-        """The optimizer counts what it makes; its counts are read together, after the last."""
+        """Make updates one by one and record which are skipped, by the optimizer's own step counts,
+        which are read together at the end."""
         losses, counts = list[ms.Tensor](), [self.method.optimizer.global_step + 0]
         for batch in given:
             losses += self.method.steps([batch])
@@ -100,17 +101,18 @@ class MindSporeMethod(MethodTraining, Weighable):
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
-        """That of the method, in which it is compiled; it is the process's, and others follow."""
+        """Set the method's parallel mode, in which it is compiled, inside the block; the mode is
+        global."""
         data = self.mode == [ms.ParallelMode.DATA_PARALLEL] and self.comm is not None
         with data_parallel(self.comm) if data else nullcontext():
             yield
 
     def inputs(self, x: Array) -> Array:
-        """Tokens as the int32 that MindSpore looks up; images as they are."""
+        """Return tokens as int32, which MindSpore's lookup needs, and images unchanged."""
         return x.astype(np.int32) if self.recipe.spec.tokens else x
 
     def arrays(self, part: Array, step: int) -> tuple[Array, ...]:
-        """Samples and labels, and what else the model takes for them in update ``step``."""
+        """Return samples, labels, and further inputs of the model for them in update ``step``."""
         drawn = masks(self.recipe.spec, self.recipe.seed, step, part).values()
         return self.x[part], self.y[part], *drawn
 
@@ -121,7 +123,8 @@ class MindSporeMethod(MethodTraining, Weighable):
         return batch_digest(*self.given(batch)), dict(zip(names, seen, strict=True))
 
     def looked(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
-        """As `dualml_ms.training.MindSporeTraining.looked`."""
+        """Evaluate `LayerOutputs` for some samples, repeated to the size of an evaluation; see
+        `dualml_ms.training.MindSporeTraining.evaluate_layers`."""
         if self.seen is not self.network:
             self.seen.load(self.weights())
         n = max(len(y), at_once(y))
@@ -145,21 +148,22 @@ class MindSporeMethod(MethodTraining, Weighable):
         return (state(self.method.optimizer, self.names()) if self.keeps else {}) | skips
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """A gradient is like its parameter, whether a graph holds it or the sums of micro-batches:
-        at every level of mixed precision parameters stay float32, and are cast inside of the graph,
-        which shows neither those copies nor activations."""
+        """Return memory of weights, gradients and state. A gradient has its parameter's size,
+        whether in a graph or in the sums of micro-batches: at every level of mixed precision
+        parameters stay float32 and are cast inside of the graph, where copies and activations are
+        not visible."""
         own = self.method.optimizer
         gradients = getattr(self.method, "sums", own.parameters)
         return Memory(nbytes(self.parameters.values()), nbytes(gradients), state_bytes(own))
 
     def names(self) -> list[str]:
-        """Canonical names in the order of the optimizer."""
+        """Return the canonical names in the order of the optimizer."""
         own = {id(parameter): name for name, parameter in self.parameters.items()}
         return [own[id(parameter)] for parameter in self.method.optimizer.parameters]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.move(lambda _: weights)
-        # Of a method that keeps more than that a trial begins anew, or has ended.
+        # A trial of a method with more state than that begins anew, or has ended.
         kept = (state, step) if self.keeps else ({}, 0)
         load_state(self.method.optimizer, *kept, self.names())
         self.skips.load(state)
@@ -173,14 +177,14 @@ class MindSporeMethod(MethodTraining, Weighable):
             ops.assign(parameter, ms.Tensor(moved[name], parameter.dtype))
 
     def _scaled(self) -> list[tuple[ms.Parameter, Array]]:
-        """What a loss scaler changes, and what it starts from."""
+        """Return the loss scaler's parameters and copies of their initial values."""
         scaler = getattr(self.method, "scaler", None)
         kept = vars(scaler).values() if isinstance(scaler, amp.LossScaler) else ()
         return [(p, p.asnumpy().copy()) for p in kept if isinstance(p, ms.Parameter)]
 
 
 def processes(comm: Communicator | None) -> int:
-    """As many as MindSpore says there are."""
+    """Return the number of processes that MindSpore reports."""
     if comm is not None:
         return int(communication.get_group_size(comm.group))
     return int(get_world_size()) if is_initialized() else 1
@@ -188,7 +192,8 @@ def processes(comm: Communicator | None) -> int:
 
 @contextmanager
 def own_mode() -> Iterator[list[str]]:
-    """The parallel mode that was set inside, in a list that is filled at the end; it is reset."""
+    """Yield a list that is filled with the parallel mode set inside the block; then reset the
+    mode."""
     modes = list[str]()
     try:
         yield modes

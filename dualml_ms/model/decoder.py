@@ -1,4 +1,4 @@
-"""Cells of decoders.
+"""MindSpore cells of decoders.
 
 Shapes: B batch, T positions, G groups of R heads, K entries of a head.
 """
@@ -17,7 +17,7 @@ from dualml_ms.model.modules import parameter
 
 
 class RMSNorm(nn.Cell):
-    """Written out: MindSpore has a kernel for Ascend alone."""
+    """RMS normalization, written out: MindSpore has a kernel for Ascend alone."""
 
     def __init__(self, features: int, eps: float) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class RMSNorm(nn.Cell):
 
 
 class SwiGLU(nn.Cell):
-    """(…, 2·D) → (…, D)."""
+    """SwiGLU activation, (…, 2·D) → (…, D)."""
 
     def construct(self, x):
         half = x.shape[-1] // 2
@@ -38,7 +38,8 @@ class SwiGLU(nn.Cell):
 
 
 class GroupedAttention(nn.Cell):
-    """Written out, as for PyTorch. Positions are turned in float32."""
+    """Causal grouped-query attention, written out as for PyTorch. Rotary embeddings are computed in
+    float32."""
 
     def __init__(self, layer: Spec) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class GroupedAttention(nn.Cell):
         q, k, v = parts[:, :, :r], parts[:, :, r], parts[:, :, r + 1]
         if self.turns:
             q, k = self.turned(q), self.turned(k)
-        # The heads of a group see the same keys: their queries are one long sequence.
+        # The heads of a group see the same keys: their queries form one long sequence.
         scores = ops.matmul(q.reshape(b, groups, -1, width), k.swapaxes(2, 3))
         scores = scores.astype(ms.float32).reshape(b, groups, r, length, length) / self.root
         place = ops.arange(length)
@@ -64,7 +65,7 @@ class GroupedAttention(nn.Cell):
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
     def turned(self, x):
-        """(…, T, K) with the pairs of entries turned by the angles of their positions."""
+        """Apply rotary embeddings to (…, T, K)."""
         y, half = x.astype(ms.float32), self.width // 2
         first, second = y[..., :half], y[..., half:]
         cos, sin = self.cos, self.sin

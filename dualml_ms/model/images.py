@@ -1,4 +1,4 @@
-"""Cells of deeper networks for images, with the names and the meaning of PyTorch's."""
+"""Cells of deeper image networks, with PyTorch's names and meaning."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dualml_ms.model.modules import parameter
 class BatchNorm2d(nn.Cell):
     """`nn.BatchNorm2d` with the names ``weight``, ``bias``, ``running_mean``, ``running_var``.
 
-    ``momentum`` is the weight of the batch, as the kernel takes it; of `nn.BatchNorm2d` it is that
-    of the past, 1 − momentum. Both move the running variance towards the unbiased one.
+    ``momentum`` is the weight of the batch, as for the kernel; for `nn.BatchNorm2d` it is that of
+    the past, 1 − momentum. Both move the running variance towards the unbiased one.
     """
 
     def __init__(self, channels: int, eps: float, momentum: float) -> None:
@@ -26,7 +26,8 @@ class BatchNorm2d(nn.Cell):
         self.evaluated = ops.BatchNorm(is_training=False, epsilon=eps, momentum=momentum)
 
     def construct(self, x, learning):
-        """(B, C, H, W); with ``learning`` by the statistics of the batch."""
+        """Normalize (B, C, H, W), with the statistics of the batch if ``learning``, else with the
+        running ones."""
         weight, bias = self.weight.astype(ms.float32), self.bias.astype(ms.float32)
         if learning:
             return self.trained(x, weight, bias, self.running_mean, self.running_var)[0]
@@ -34,7 +35,7 @@ class BatchNorm2d(nn.Cell):
 
 
 class GlobalAvgPool2d(nn.Cell):
-    """(B, C, H, W) → (B, C)."""
+    """Global average pooling, (B, C, H, W) → (B, C)."""
 
     def construct(self, x):
         return x.mean((2, 3))

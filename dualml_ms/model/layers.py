@@ -1,7 +1,7 @@
-"""Each layer of the neutral spec as the cell that means the same.
+"""MindSpore cells for the layers of the neutral spec.
 
-Every argument is given: MindSpore's defaults are other ones (convolutions pad to 'same' and have no
-bias, pooling moves by one).
+Every argument is given, because MindSpore's defaults differ (convolutions pad to 'same' and have no
+bias, pooling has a stride of one).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dualml_ms.model import decoder, images, modules, recurrent
 
 
 def realise(layer: spec.Layer) -> nn.Cell:
-    """The cell for one layer spec; `Branch`, `Merge`, `Swap` and `Dropout` are `network.Part`'s.
-    It also makes one parameter of what several layers share.
+    """Make the cell for a layer spec; `network.ModelPart` itself implements `Branch`, `Merge`,
+    `Swap` and `Dropout`, and shares parameters between layers.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
@@ -69,7 +69,7 @@ def realise(layer: spec.Layer) -> nn.Cell:
 
 
 def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
-    """The cell for a layer of products in a lower type; see `dualml.precision`."""
+    """Make the cell for a layer in low precision; see `dualml.precision`."""
     match layer:
         case spec.Linear(inputs, outputs, bias):
             return modules.LowerDense(inputs, outputs, bias, lower)

@@ -1,7 +1,7 @@
-"""Cells that `mindspore.nn` lacks, or that take, give or name something else there.
+"""Cells that `mindspore.nn` lacks, or whose inputs, outputs or names differ there.
 
-Those that do not compute in a lower type cast their weights to float32: with `zero_lower` the whole
-model's are held in one. To weights of float32 it does nothing.
+Cells that do not compute in low precision cast their weights to float32: with `zero_lower` the
+whole model's weights are stored in low precision. The cast does nothing to float32 weights.
 
 Shapes: B batch, T positions, D features.
 """
@@ -17,16 +17,17 @@ from dualml.communicator import How
 
 
 def parameter(name: str, *shape: int) -> ms.Parameter:
-    """Zeros; a cell's name is put before the parameter's where it becomes a part of another."""
+    """Make a parameter of zeros; a cell that becomes part of another prefixes its name."""
     return ms.Parameter(ops.zeros(shape, ms.float32), name=name)
 
 
 class Lower(nn.Cell):
-    """To the nearest number of a lower type (`dualml.precision`), and its gradient, too.
+    """Round to the nearest number of a low-precision type (`dualml.precision`), in the backward
+    pass, too.
 
-    On a CPU MindSpore has no kernel of bfloat16 but for casts and additions: no product, no
-    convolution, not even a reshape. So the numbers of that type are held in float32, and multiplied
-    and added up there, as PyTorch's kernels for it do inside.
+    On a CPU MindSpore's only bfloat16 kernels are casts and additions: no product, no convolution,
+    not even a reshape. So bfloat16 numbers are stored in float32, and multiplied and added there,
+    as PyTorch's kernels do internally.
     """
 
     def __init__(self, precision: str) -> None:
@@ -37,7 +38,7 @@ class Lower(nn.Cell):
 
     @property
     def how(self) -> How:
-        """For the records."""
+        """Implementation of the type, for the run's records."""
         if self.held == self.type:
             return How("native", str(self.type))
         return How("composed", f"{self.held}, rounded to {self.type}: no kernels of it on a CPU")
@@ -47,7 +48,7 @@ class Lower(nn.Cell):
 
 
 class LowerDense(nn.Dense):
-    """`nn.Dense` of a lower type; the weights are cast where they are used."""
+    """`nn.Dense` in low precision; the weights are cast where they are used."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, lower: Lower) -> None:
         super().__init__(inputs, outputs, has_bias=bias)
@@ -60,7 +61,7 @@ class LowerDense(nn.Dense):
 
 
 class LowerConv2d(nn.Conv2d):
-    """`nn.Conv2d` of a lower type."""
+    """`nn.Conv2d` in low precision."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class LowerConv2d(nn.Conv2d):
 
 
 class Bias(nn.Cell):
-    """x + b: per channel of images (B, C, H, W), along the last axis of anything else."""
+    """Add a bias: per channel of images (B, C, H, W), along the last axis of anything else."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ class Bias(nn.Cell):
 
 
 class LowerBias(Bias):
-    """`Bias` of a lower type."""
+    """`Bias` in low precision."""
 
     def __init__(self, size: int, lower: Lower) -> None:
         super().__init__(size)
@@ -106,12 +107,12 @@ class LowerBias(Bias):
 
 
 class MaxPool2d(nn.Cell):
-    """The largest of each ``kernel`` × ``kernel`` pixels of (B, C, H, W), every ``stride`` pixels;
-    what is left over at the right and at the bottom is passed over. Of equal ones the first, row by
-    row, has the gradient.
+    """Max pooling over ``kernel`` × ``kernel`` pixels of (B, C, H, W) with a stride; incomplete
+    windows at the right and bottom are dropped. Of equal maxima the first, row by row, gets the
+    gradient.
 
-    Halving is written out, with the bits of MindSpore's kernels for a CPU: forward and backward
-    take 0.46 and 0.59 of their time on LeNet's two maps of 64 images.
+    Pooling of 2 × 2 is written out, with the same bits as MindSpore's CPU kernels: forward and
+    backward take 0.46 and 0.59 of their time on LeNet's two maps of 64 images.
     """
 
     def __init__(self, kernel: int, stride: int, padding: int) -> None:
@@ -127,9 +128,10 @@ class MaxPool2d(nn.Cell):
 
 
 class Halve(nn.Cell):
-    """`MaxPool2d` of 2 × 2 pixels of maps of even height and width: left or right, top or bottom.
+    """Max pooling of 2 × 2 pixels for maps of even height and width: left or right, then top or
+    bottom.
 
-    A column of pairs is transposed, so that all lefts, and all rights, lie side by side.
+    Pairs are transposed so that all left and all right pixels are contiguous.
     """
 
     def __init__(self) -> None:
@@ -137,7 +139,7 @@ class Halve(nn.Cell):
         self.sides, self.rows = ops.Split(0, 2), ops.Split(1, 2)
 
     def parts(self, x):
-        """Lefts and rights of all pairs, and then of the larger ones tops and bottoms."""
+        """Return left and right pixels of all pairs, then top and bottom of the larger ones."""
         left, right = self.sides(x.reshape(-1, 2).swapaxes(0, 1))
         top, bottom = self.rows(ops.maximum(left, right).reshape(-1, x.shape[3]))
         return left, right, top, bottom
@@ -158,7 +160,8 @@ class Halve(nn.Cell):
 
 
 class Embedding(nn.Cell):
-    """Rows of ``weight``, zeros for tokens outside of [first, first + words): no gradient then."""
+    """Look up rows of ``weight``; tokens outside of [first, first + words) give zeros and no
+    gradient."""
 
     def __init__(self, words: int, features: int, first: int) -> None:
         super().__init__()
@@ -173,9 +176,10 @@ class Embedding(nn.Cell):
 
 
 class LayerNorm(nn.LayerNorm):
-    """With the names ``weight`` and ``bias``, which no weight decay passes over.
+    """Layer normalization with the parameter names ``weight`` and ``bias``, which weight decay does
+    not exempt.
 
-    As one of MindSpore's own it stays in float32 at level O2 of its mixed precision.
+    As a subclass of MindSpore's it stays in float32 at level O2 of mixed precision.
     """
 
     def __init__(self, features: int, eps: float) -> None:
@@ -188,11 +192,11 @@ class LayerNorm(nn.LayerNorm):
         return y
 
     def extend_repr(self):
-        return ""  # MindSpore's asks for what was not made
+        return ""  # MindSpore's reads attributes that do not exist here
 
 
 class Attention(nn.Cell):
-    """Written out, as for PyTorch."""
+    """Multi-head attention, written out as for PyTorch."""
 
     def __init__(self, heads: int, causal: bool) -> None:
         super().__init__()
@@ -214,7 +218,7 @@ class Attention(nn.Cell):
 
 
 class Position(nn.Cell):
-    """(B, T, D) + ``weight`` (T, D)."""
+    """Add learned position embeddings: (B, T, D) + ``weight`` (T, D)."""
 
     def __init__(self, length: int, features: int) -> None:
         super().__init__()
@@ -225,14 +229,14 @@ class Position(nn.Cell):
 
 
 class Rows(nn.Cell):
-    """(B, 1, H, W) → (B, H, W)."""
+    """Treat the rows of an image as a sequence, (B, 1, H, W) → (B, H, W)."""
 
     def construct(self, x):
         return x.squeeze(1)
 
 
 class MeanPool(nn.Cell):
-    """(B, T, D) → (B, D), of the positions that are ``here``."""
+    """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
 
     def construct(self, x, here=None):
         if here is None:
@@ -243,7 +247,7 @@ class MeanPool(nn.Cell):
 
 
 class First(nn.Cell):
-    """(B, T, D) → (B, D)."""
+    """Take the first position, (B, T, D) → (B, D)."""
 
     def construct(self, x):
         return x[:, 0]

@@ -17,35 +17,35 @@ from dualml.precision import Stack, holding
 from dualml_ms.model.layers import realise, realise_lower
 from dualml_ms.model.modules import Lower
 
-#: What `Part` itself does; any other layer is a cell.
+#: Kinds of layers: all but `CELL` are implemented by `ModelPart` itself.
 CELL, BRANCH, MERGE, DROPOUT, CARRY, SWAP = range(6)
 KINDS: dict[type[Layer], int] = {Branch: BRANCH, Merge: MERGE, Dropout: DROPOUT, Swap: SWAP}
 
 
 def attribute(name: str) -> str:
-    """The name of a layer's cell in its `Part`: cells of MindSpore have no dots in theirs."""
+    """Return the attribute name of a layer's cell in its `ModelPart`: MindSpore's have no dots."""
     return name.replace(".", "_")
 
 
 def kind_of(layer: Layer) -> int:
-    """Whether a layer is a cell, and if so, whether it takes and gives a state (`CARRY`)."""
+    """Return the kind of a layer: a cell, a stateful cell (`CARRY`), or a stack operation."""
     return CARRY if carries(layer) else KINDS.get(type(layer), CELL)
 
 
 class Part(nn.Cell):
-    """Any consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
+    """Consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
 
     Args:
-        depth: values on the stack before the layers.
-        dropouts: masks and states that are given after the values, one for each Dropout and each
-            stateful layer, in order; 0: Dropout is the identity and states are zeros, as they are
-            where they are left out.
-        precision: of the products (`dualml.precision`); parameters are float32 with any.
-        before: which of the values before the layers are of the lower type.
-        others: canonical name → parameter, of parts before this one, with which it may share some.
+        depth: number of values on the stack before the layers.
+        dropouts: number of masks and states that are passed after the values, one for each Dropout
+            and each stateful layer, in order; 0, or if they are omitted: Dropout is the identity
+            and states are zeros.
+        precision: type of the products (`dualml.precision`); parameters are always float32.
+        before: which of the values before the layers are in low precision.
+        others: canonical name → parameter, of previous parts, with which it may share some.
 
     Attributes:
-        seeks: whether what goes in are tokens among which `padded` layers have to know the padding.
+        computes_padding_mask: whether the inputs are tokens with padding that layers must mask.
 
     Example:
         >>> from dualml.model import model
@@ -95,11 +95,11 @@ class Part(nn.Cell):
         self.blocks: list[Block] = []
 
     def compute_again(self, groups: Groups) -> None:
-        """From now on these layers, and no others, are computed again in the backward pass."""
+        """Set the layers that are recomputed in the backward pass, in place of any set before."""
         self.blocks = [Block(self, some) for some in stretches(self.layers, groups)]
 
     def share(self, known: dict[str, ms.Parameter]) -> None:
-        """Make parameters of several layers one, under the name of the layer that they are of."""
+        """Share parameters between layers, under the name of the layer that owns them."""
         for name, layer in self.layers:
             for leaf, full in canonical(name, layer).items():
                 if layer.holder(name, leaf) == name:
@@ -112,16 +112,16 @@ class Part(nn.Cell):
                     getattr(cell, leaf).name = full
 
     def construct(self, *arguments):
-        """The stack after the layers, a tuple with the top last."""
+        """Return the stack after the layers, a tuple with the top last."""
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.through(arguments[: self.depth], masks, self.here(arguments[0]))
 
     def here(self, x):
-        """Which positions of tokens (B, T) hold one; None where no layer asks."""
+        """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
         return x != PADDING if self.seeks else None
 
     def through(self, values, masks, here=None):
-        """The stack after the layers, of which some may be computed again."""
+        """Return the stack after the layers, of which some may be recomputed."""
         if len(self.blocks) == 0:
             return self.walk(values, masks, here, self.training)[-1]
         for i in range(len(self.blocks)):
@@ -133,18 +133,19 @@ class Part(nn.Cell):
         return values
 
     def walk(self, values, masks, here=None, learning=True):
-        """The stack before the first layer and after each of them.
+        """Return the stack before the first layer and after each layer.
 
         Args:
-            here: which positions hold a token, (B, T), for layers that are `padded`.
-            learning: whether batch normalisation takes the batch's statistics, and moves the
+            here: which positions hold a token, (B, T), for layers that need a padding mask.
+            learning: whether batch normalization uses the batch's statistics, and updates the
                 running ones.
         """
         stacks, _ = self.carried(values, masks, here, learning)
         return stacks
 
     def carried(self, values, masks, here=None, learning=True):
-        """As of `walk`, and the states that stateful layers ended with, if they began with some."""
+        """Return the stacks as `walk`, and the final states of stateful layers that were given
+        initial ones."""
         kept, x, used = values[:-1], values[-1], 0
         stacks, states = (values,), ()
         for i in range(len(self.order)):
@@ -180,12 +181,12 @@ class Part(nn.Cell):
         return stacks, states
 
     def canonical(self) -> dict[str, ms.Parameter]:
-        """Canonical name → parameter, in the order of the layers."""
+        """Return the parameters by canonical name, in the order of the layers."""
         own = {parameter.name: parameter for parameter in self.trainable_params()}
         return {name: own[name] for name in parameters(self.layers)}
 
     def statistics(self) -> dict[str, ms.Parameter]:
-        """Canonical name → running statistic, in the order of the layers."""
+        """Return the running statistics by canonical name, in the order of the layers."""
         own = {parameter.name: parameter for parameter in self.untrainable_params()}
         return {name: own[name] for name in buffers(self.layers)}
 
@@ -196,7 +197,7 @@ class Part(nn.Cell):
 
 
 class Network(Part):
-    """The layers of ``spec`` in sequence.
+    """A whole model: the layers of ``spec`` in sequence.
 
     Example:
         >>> from dualml.model import model
@@ -210,22 +211,21 @@ class Network(Part):
         self.compute_again(recompute)
 
     def construct(self, x, *masks):
-        """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
-        training."""
+        """Return logits, in float32; ``masks`` of the Dropout layers, in order, while training."""
         return self.through((x,), masks, self.here(x))[-1].astype(ms.float32)
 
     def ending(self, x, *masks):
-        """Logits, and the states that stateful layers ended with."""
+        """Return logits, and the final states of stateful layers."""
         stacks, states = self.carried((x,), masks, self.here(x))
         return stacks[-1][-1].astype(ms.float32), states
 
 
 class Block(Part):
-    """Some layers of a part, with its cells: takes the values that go into them, their masks, and
-    where tokens are if one of them asks.
+    """Consecutive layers of a part, with its cells: takes the values before them, their masks, and
+    a padding mask if one of them needs it.
 
-    Where they are to be computed again, MindSpore's compiler makes their operators a second time
-    in the backward pass, from what they took.
+    If they are recomputed, MindSpore's compiler inserts their operators a second time in the
+    backward pass.
     """
 
     def __init__(self, part: Part, some: Stretch) -> None:
@@ -243,14 +243,15 @@ class Block(Part):
             self.recompute()
 
     def construct(self, *arguments):
-        """The values after the layers."""
+        """Return the values after the layers."""
         here = arguments[-1] if self.asks else None
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.walk(arguments[: self.depth], masks, here)[-1]
 
 
 class Look(nn.Cell):
-    """Loss and predicted class of every sample, then the outputs of every layer in order."""
+    """A cell that returns loss and predicted class of every sample, then the outputs of every layer
+    in order."""
 
     def __init__(self, network: Network, loss: nn.Cell) -> None:
         super().__init__(auto_prefix=False)

@@ -1,4 +1,4 @@
-"""Recurrent layers: the cells of `mindspore.nn`, giving the outputs alone.
+"""Recurrent layers: the cells of `mindspore.nn`, returning the outputs alone.
 
 Shapes: B batch, T positions, S vectors of a state, H entries of each.
 """
@@ -12,10 +12,11 @@ from dualml_ms.model.modules import Lower
 
 
 def realise(layer: spec.Recurrent, lower: Lower | None = None) -> nn.Cell:
-    """The cell for a recurrent layer.
+    """Make the cell for a recurrent layer.
 
     Args:
-        lower: of a lower type; the input is of it, and the weights are cast where they are used.
+        lower: cast of a low-precision layer, whose input is of that type and whose weights are cast
+            where they are used; None for float32.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
@@ -35,8 +36,8 @@ def realise(layer: spec.Recurrent, lower: Lower | None = None) -> nn.Cell:
 
 
 class LSTM(nn.LSTM):
-    """(B, T, inputs) → (B, T, hidden); with the state (B, 2, hidden) that it begins with, h and c,
-    also the one that it ends with."""
+    """LSTM, (B, T, inputs) → (B, T, hidden); given an initial state (B, 2, hidden), h and c, it
+    also returns the final one."""
 
     def construct(self, x, state=None):
         if state is None:
@@ -48,7 +49,7 @@ class LSTM(nn.LSTM):
 
 
 class GRU(nn.GRU):
-    """(B, T, inputs) → (B, T, hidden), and states (B, 1, hidden) as of `LSTM`."""
+    """GRU, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def construct(self, x, state=None):
         if state is None:
@@ -59,7 +60,7 @@ class GRU(nn.GRU):
 
 
 class RNN(nn.RNN):
-    """(B, T, inputs) → (B, T, hidden), and states (B, 1, hidden) as of `LSTM`."""
+    """Simple RNN, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def construct(self, x, state=None):
         if state is None:
@@ -70,7 +71,7 @@ class RNN(nn.RNN):
 
 
 class Begun(nn.Cell):
-    """A recurrent cell with the state that it begins with, giving the outputs alone."""
+    """A recurrent cell with an initial state that returns the outputs alone."""
 
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -82,7 +83,8 @@ class Begun(nn.Cell):
 
 
 class LowerRecurrence(nn.Cell):
-    """The loop over positions that a cell hands its weights to."""
+    """A loop over positions, to which a recurrent cell passes its weights, with low-precision
+    weights."""
 
     def __init__(self, rnn: nn.Cell, lower: Lower) -> None:
         super().__init__()

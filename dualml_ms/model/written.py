@@ -1,6 +1,6 @@
-"""A model as a script has it: a cell whose ``construct`` calls one layer after the other by name.
+"""A model as generated source: a cell whose ``construct`` calls the layers one by one by name.
 
-MindSpore's level O1 writes the source of a model anew, and for that has to find each cell in it.
+MindSpore's level O1 rewrites the source of a model, and must find each cell in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Written(nn.Cell):
 
 
 def source(network: Network) -> str:
-    """Of the cell; it takes what the network takes."""
+    """Return the source of a cell that takes the same inputs as the network."""
     cells, calls, depth, masks = list[str](), list[str](), 0, list[str]()
     if network.spec.padded:
         calls.append("here = x != 0")
@@ -53,7 +53,7 @@ def source(network: Network) -> str:
 
 
 def at_o1(network: Network) -> nn.Cell:
-    """The network at level O1, with its parameters."""
+    """Convert the network to level O1, with its parameters."""
     folder = TemporaryDirectory(prefix="dualml-o1-")
     name = f"written_{Path(folder.name).name.replace('-', '_')}"
     path = Path(folder.name) / f"{name}.py"
@@ -62,13 +62,13 @@ def at_o1(network: Network) -> nn.Cell:
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module  # MindSpore looks for the source there
+    sys.modules[name] = module  # MindSpore reads the source from there
     module_spec.loader.exec_module(module)
     names = [(p, p.name) for p in network.trainable_params()]
     for cell_name, layer in network.spec.layers:
         if isinstance(layer, LayerNorm):
             setattr(network, cell_name, native(getattr(network, cell_name), layer))
-    with contextlib.chdir(folder.name):  # what is written goes to the working directory
+    with contextlib.chdir(folder.name):  # output goes to the working directory
         model = amp.auto_mixed_precision(module.Written(network), "O1")
     for parameter, own_name in names:
         parameter.name = own_name
@@ -77,8 +77,8 @@ def at_o1(network: Network) -> nn.Cell:
 
 
 def native(cell: nn.Cell, layer: LayerNorm) -> nn.LayerNorm:
-    """MindSpore's own with the parameters of ``cell``: of a class with the name of its base the
-    rewriting makes one class."""
+    """Return MindSpore's LayerNorm with the parameters of ``cell``: the rewriting confuses a class
+    with a base of the same name."""
     norm = nn.LayerNorm((layer.features,), epsilon=layer.eps)
     norm.gamma, norm.beta = cell.weight, cell.bias
     return norm

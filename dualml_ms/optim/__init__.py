@@ -35,7 +35,7 @@ __all__ = [
 
 
 def implementation(rule: Rule) -> type[RuleOptimizer]:
-    """The optimizer of a rule.
+    """Return the optimizer class of a rule.
 
     Raises:
         Unsupported: this backend has none.
@@ -48,7 +48,7 @@ def implementation(rule: Rule) -> type[RuleOptimizer]:
 def optimizer(
     rule: Rule, parameters: Iterable[Any], learning_rate: Rate | None = None
 ) -> RuleOptimizer:
-    """The optimizer that implements ``rule`` over ``parameters``.
+    """Make the optimizer that implements ``rule`` over ``parameters``.
 
     Args:
         learning_rate: one value per step or a schedule, in place of the rule's own ``lr``.

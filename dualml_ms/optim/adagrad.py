@@ -1,4 +1,4 @@
-"""Adagrad."""
+"""Adagrad in MindSpore."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 @OPTIMIZERS.register("adagrad")
 class Adagrad(RuleOptimizer):
-    """G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
+    """Adagrad: G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
 
-    The kernel ``ApplyAdagradV2`` is exactly this line.
+    The kernel ``ApplyAdagradV2`` computes exactly this line.
 
     Example:
         >>> import mindspore as ms

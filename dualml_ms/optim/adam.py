@@ -1,4 +1,4 @@
-"""Adam."""
+"""Adam in MindSpore."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 @OPTIMIZERS.register("adam")
 class Adam(RuleOptimizer):
-    """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε'); `dualml.optim.Adam`.
+    """Adam as a `mindspore.nn.Optimizer`, see `dualml.optim.Adam`.
 
+    m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε').
     Both forms of epsilon are this one line, with c = 1 − βᵗ: size = η·√c₂/c₁ and ε' = ε·√c₂
     ("outside": numerator and denominator of m̂/(√v̂ + ε) times √c₂) or ε' = ε ("hat").
 
-    The kernel ``ops.Adam`` does the line in one pass. It would correct the bias itself, in float32,
-    where 1 − 0.999ᵗ keeps four digits; given powers of zero it leaves that to us. Its averages are
-    written m + (1−β)(g − m), which loses the small entries once β is small: below 1/2 the line is
+    The kernel ``ops.Adam`` computes the line in one pass. It would correct the bias itself, in
+    float32, where 1 − 0.999ᵗ has only four digits; powers of zero switch that off. Its averages are
+    computed as m + (1−β)(g − m), which loses small entries if β is small: below 1/2 the line is
     composed of assignments.
 
     Example:
@@ -49,8 +50,8 @@ class Adam(RuleOptimizer):
         return min(self.rule.betas) >= 0.5
 
     def unit(self, slot: str) -> float:
-        """The kernel forms 1 − β in float32 (for 0.999: 1.3e-5 too small), which multiplies its
-        averages by a constant. `coefficients` makes up for it, and `state` divides by it."""
+        """Return the factor of the stored averages: the kernel forms 1 − β in float32 (for 0.999:
+        1.3e-5 too small). `coefficients` compensates for it, and `state` divides by it."""
         if not self._fused():
             return 1.0
         beta = self.rule.betas[0 if slot == "exp_avg" else 1]
@@ -59,7 +60,7 @@ class Adam(RuleOptimizer):
     def coefficients(self, lr, t):
         size, eps = lr * self.scale, self.eps
         if self.bias_correction:
-            # 1 − βᵗ cancels: in float32 it, and on a CPU expm1 too, is 1.3e-5 off at β = 0.999.
+            # 1 − βᵗ cancels: in float32 (on a CPU also by expm1) it is 1.3e-5 off at β = 0.999.
             root2 = ops.sqrt(1 - ops.pow(self.wide2, t))
             size = size * (root2 / (1 - ops.pow(self.wide1, t))).astype(ms.float32)
             if self.outside:
@@ -67,7 +68,7 @@ class Adam(RuleOptimizer):
         return lr, size, eps
 
     def decay(self, p, g, decay, lr):
-        """The gradient ``g`` with ``decay`` times ``p`` coupled to it."""
+        """Return the gradient ``g`` plus ``decay`` times ``p``."""
         return g + decay * p
 
     def update(self, i, g, decay, numbers):

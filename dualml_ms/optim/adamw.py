@@ -1,4 +1,4 @@
-"""AdamW: Adam with the weight decay taken out of the gradient."""
+"""AdamW in MindSpore: Adam with weight decay decoupled from the gradient."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dualml_ms.optim.base import OPTIMIZERS
 
 @OPTIMIZERS.register("adamw")
 class AdamW(Adam):
-    """θ ← (1 − ηλ)·θ, then Adam with the gradient untouched; see `dualml.optim.AdamW`."""
+    """AdamW: θ ← (1 − ηλ)·θ, then Adam without coupled decay; see `dualml.optim.AdamW`."""
 
     rule_type = rules.AdamW
 
     def decay(self, p, g, decay, lr):
-        """The gradient as it is: of ``p`` goes the share ``lr`` · ``decay``."""
+        """Return the gradient unchanged; shrink ``p`` by the share ``lr`` · ``decay``."""
         ops.assign_sub(p, lr * decay * p)
         return g

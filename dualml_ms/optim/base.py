@@ -1,6 +1,6 @@
-"""From an update rule to a `mindspore.nn.Optimizer`: what all the rules of this folder share.
+"""Shared base of the optimizers in this folder: from an update rule to a `mindspore.nn.Optimizer`.
 
-A rule's own file says two things: `coefficients`, the numbers that change from step to step, and
+A rule's own file defines two functions: `coefficients`, the numbers that change between steps, and
 `update`, the recurrence for one tensor. In-place tensor operations (``p += x``) silently do
 nothing in PyNative mode on a CPU: everything is written with ``ops.assign`` or a fused kernel.
 """
@@ -20,7 +20,7 @@ from dualml_ms.optim.rates import Rate, same_kind
 
 
 class RuleOptimizer(nn.Optimizer):
-    """A native optimizer whose hyperparameters, defaults and checks are those of its rule.
+    """A native optimizer with the hyperparameters, defaults and checks of its rule.
 
     Works in PyNative mode and inside compiled cells; ``construct(gradients)`` takes one gradient
     per parameter, in their order. ``global_step`` counts the updates made.
@@ -46,7 +46,7 @@ class RuleOptimizer(nn.Optimizer):
         if isinstance(learning_rate, int | float):
             hyperparameters.setdefault("lr", learning_rate)
         elif learning_rate is not None:
-            hyperparameters.setdefault("lr", 1.0)  # not used: the rates are given
+            hyperparameters.setdefault("lr", 1.0)  # unused: the rates are passed separately
         rule = rule_from({"name": name, **hyperparameters})
         parameters = [dict(p) if isinstance(p, dict) else p for p in parameters]
         learning_rate = same_kind(rule.lr if learning_rate is None else learning_rate, parameters)
@@ -56,7 +56,7 @@ class RuleOptimizer(nn.Optimizer):
         for p in self.parameters:
             if p.dtype != ms.float32:
                 raise UserError(f"{name}: parameters must be float32; {p.name} is {p.dtype}")
-        # Not nn.Optimizer.decay_weight: it passes over names that contain beta or gamma.
+        # Not nn.Optimizer.decay_weight: it exempts names that contain beta or gamma.
         self.decays = tuple(
             self.group_weight_decay if self.is_group else [decay or 0.0] * self.size
         )
@@ -67,19 +67,19 @@ class RuleOptimizer(nn.Optimizer):
 
     @property
     def size(self) -> int:
-        """How many parameters there are."""
+        """Number of parameters of all groups."""
         return len(self.parameters)
 
     def initial_value(self, slot: str) -> Any:
-        """What a slot is filled with before the first update: a number or an initializer."""
+        """Return the initial value of a state name: a number or an initializer."""
         return "zeros"
 
     def unit(self, slot: str) -> float:
-        """The stored state is this factor times the rule's."""
+        """Return the factor between the stored state and the rule's."""
         return 1.0
 
     def construct(self, gradients):
-        """One update."""
+        """Make one update with one gradient per parameter."""
         if len(gradients) != len(self.parameters):
             raise ValueError("an optimizer needs one gradient per parameter, in their order")
         rates = self.get_lr()
@@ -95,18 +95,19 @@ class RuleOptimizer(nn.Optimizer):
         return True
 
     def coefficients(self, lr, t):
-        """The numbers of update ``t`` (an int32 scalar, from 1): scalars, a tuple."""
+        """Return the numbers of update ``t`` (an int32 scalar, from 1): scalars, as a tuple."""
         raise NotImplementedError
 
     def update(self, i, g, decay, numbers):
-        """The recurrence for parameter ``i``, of gradient ``g``: assigns it and its state.
+        """Apply the recurrence to parameter ``i`` with gradient ``g``: assign it and its state.
 
-        ``decay`` is its weight decay, ``numbers`` what `coefficients` gives.
+        ``decay`` is its weight decay, ``numbers`` the result of `coefficients`.
         """
         raise NotImplementedError
 
 
 def _check_groups(name: str, parameters: list[Any], decays: bool) -> None:
+    """Raise UserError for group entries that the rule does not have."""
     for group in parameters:
         if not isinstance(group, dict):
             continue

@@ -1,4 +1,4 @@
-"""Gradient descent."""
+"""Gradient descent in MindSpore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 @OPTIMIZERS.register("gd")
 class GD(RuleOptimizer):
-    """θ ← θ − η·g; see `dualml.optim.GD`: what makes it GD is the batch, the whole training set."""
+    """Gradient descent: θ ← θ − η·g on batches of the whole training set; see `dualml.optim.GD`."""
 
     rule_type = rules.GD
 

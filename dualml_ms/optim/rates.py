@@ -1,4 +1,4 @@
-"""Learning rates as `mindspore.nn.Optimizer` can take them without loss."""
+"""Learning rates in a form that `mindspore.nn.Optimizer` uses without loss of precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rate = float | Iterable[float] | LearningRateSchedule
 
 
 class Fixed(LearningRateSchedule):
-    """The same rate at every step."""
+    """A schedule with the same rate at every step."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -26,10 +26,12 @@ class Fixed(LearningRateSchedule):
 
 
 def same_kind(rate: Rate, parameters: list[Any]) -> Rate:
-    """The optimizer's rate, checked; so are the groups', in place.
+    """Validate the rates of the optimizer and of its groups, the latter in place; return the
+    former.
 
-    If any of them changes with the step, all become schedules: nn.Optimizer would add 1 to a fixed
-    rate among changing ones and take it off again, which changes 1e-4 by two parts in ten thousand.
+    If any of them changes with the step, all become schedules: among changing rates, nn.Optimizer
+    would add 1 to a fixed one and subtract it again, which changes 1e-4 by two parts in ten
+    thousand.
     """
     groups = [g for g in parameters if isinstance(g, dict) and "lr" in g]
     rates = [_checked(r) for r in [rate, *(g["lr"] for g in groups)]]
@@ -41,7 +43,7 @@ def same_kind(rate: Rate, parameters: list[Any]) -> Rate:
 
 
 def _checked(rate: Rate) -> Any:
-    """A float, a schedule, or a float32 tensor with one value per step."""
+    """Return the rate as a float, a schedule, or a float32 tensor with one value per step."""
     if isinstance(rate, LearningRateSchedule):
         return rate
     values = rate.asnumpy() if isinstance(rate, ms.Tensor) else np.asarray(rate, np.float64)

@@ -1,4 +1,4 @@
-"""RMSprop, plain, centered and with momentum."""
+"""RMSprop in MindSpore: plain, centered and with momentum."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 @OPTIMIZERS.register("rmsprop")
 class RMSprop(RuleOptimizer):
-    """v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε), centered or with momentum; `dualml.optim.RMSprop`.
+    """RMSprop, plain, centered or with momentum, see `dualml.optim.RMSprop`.
 
-    Not the kernels ``ApplyRMSProp`` and ``ApplyCenteredRMSProp``: their ε is inside the root.
+    v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε).
+    The kernels ``ApplyRMSProp`` and ``ApplyCenteredRMSProp`` are not used: their ε is inside the
+    root.
 
     Example:
         >>> import mindspore as ms

@@ -13,10 +13,11 @@ from dualml_ms.optim.base import OPTIMIZERS, RuleOptimizer
 
 @OPTIMIZERS.register("sgd")
 class SGD(RuleOptimizer):
-    """g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b); `dualml.optim.SGD`.
+    """SGD with momentum, see `dualml.optim.SGD`.
 
-    The kernel ``ApplyMomentum`` does b ← μb + g and θ ← θ − ηb in one pass. Its own Nesterov flag
-    is ignored on CPUs, so the two terms of Nesterov's step are taken one after the other.
+    g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b).
+    The kernel ``ApplyMomentum`` computes b ← μb + g and θ ← θ − ηb in one pass. Its own Nesterov
+    flag is ignored on CPUs, so the two terms of Nesterov's step are applied one after the other.
 
     Example:
         >>> import mindspore as ms

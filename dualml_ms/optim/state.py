@@ -1,4 +1,4 @@
-"""Optimizer state by slot and canonical parameter name, as NumPy arrays."""
+"""Optimizer state by state name and canonical parameter name, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ Arrays = dict[Any, NDArray[Any]]
 
 
 def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[str, Arrays]:
-    """Slot → name → copy; before the first update what the rule starts from.
+    """Return copies of the state: state name → parameter name → array; before the first update, the
+    rule's initial state.
 
-    float64 where the kernel keeps the slot in a unit of its own: what `load_state` is given back
-    then restores every bit.
+    Arrays are float64 if the kernel stores a multiple of the state, so that `load_state` restores
+    every bit.
 
     Args:
         optimizer: one of this package.
@@ -43,14 +44,14 @@ def load_state(
     step: int,
     names: Sequence[Any] | None = None,
 ) -> None:
-    """Go back to the point after update ``step``; 0 with an empty ``state`` is a fresh start.
+    """Restore the state after update ``step``; 0 with an empty ``state`` is a fresh start.
 
     Args:
         optimizer, names: as `state` takes them.
-        state: what `state` gave, arrays of the parameters' shapes.
+        state: the result of `state`, arrays of the parameters' shapes.
 
     Raises:
-        UserError: a slot or a name is missing, or a shape does not fit.
+        UserError: a state name or a parameter name is missing, or a shape does not match.
     """
     names = _names(optimizer, names)
     start = optimizer.rule.init(
@@ -68,13 +69,14 @@ def load_state(
                 )
             value = np.asarray(array, np.float64) * optimizer.unit(slot)
             loaded.append((kept, value.astype(np.float32)))
-    # In their place: a compiled branch goes on with the memory it had, whatever `set_data` says.
+    # In place: a compiled branch continues to use its memory, even after `set_data`.
     for kept, value in loaded:
         ops.assign(kept, ms.Tensor(value))
     ops.assign(optimizer.global_step, ms.Tensor([step], ms.int32))
 
 
 def _names(optimizer: RuleOptimizer, names: Sequence[Any] | None) -> Sequence[Any]:
+    """Return one name per parameter, indices by default."""
     names = range(optimizer.size) if names is None else names
     if len(names) != optimizer.size:
         raise UserError(f"optimizer state: {optimizer.size} parameters, {len(names)} names")

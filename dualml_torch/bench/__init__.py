@@ -1,4 +1,4 @@
-"""What `dualml bench` measures of PyTorch, one file a section. Importing this imports no torch."""
+"""PyTorch measurements of `dualml bench`, one file per section. Importing this imports no torch."""
 
 from dualml.bench.section import Section
 

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: what an update gains, and what the loss loses."""
+"""Automatic mixed precision: time saved per update, and the effect on the loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.floa
 
 
 def section(job: Job, add: Add) -> None:
-    """A row for each model and precision: the time of an update, the losses of a training."""
+    """Add a row for each model and precision: time per update, and losses of a training run."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
         own = work(job, model)
@@ -43,7 +43,8 @@ def section(job: Job, add: Add) -> None:
 
 
 def losses_of(loop: ByHand, rounds: int) -> list[float]:
-    """Of every update; at the end, the mean of the last round's counts."""
+    """Run some rounds of a loop and return the loss of every update; the mean of the last round is
+    reported."""
     for _ in range(rounds):
         loop.round()
     return loop.losses

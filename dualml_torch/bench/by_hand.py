@@ -24,7 +24,7 @@ from dualml_torch.model import Network
 
 MODELS = ("lenet", "mlp")
 BATCH, RATE = 64, 1e-3
-#: Kind of training loop → options of its optimizer.
+#: Name of a loop → options of its optimizer.
 HOW: dict[str, dict[str, Any]] = {
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
@@ -36,11 +36,11 @@ HOW: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """What all loops do: ``steps`` updates a round, of batches in one order.
+    """The workload that all loops share: ``steps`` updates per round, batches in one order.
 
     Attributes:
         x, y: samples; images of normally distributed pixels, labelled by a random linear map.
-        order: (updates, batch) their indices; a round begins where the last one ended.
+        order: (updates, batch) their indices; a round begins where the previous one ended.
     """
 
     spec: ModelSpec
@@ -54,7 +54,7 @@ class Work:
 
 
 def work(job: Job, name: str) -> Work:
-    """The work on a model of the zoo."""
+    """Make the workload for a model of the zoo."""
     spec, samples, steps = model(name), *((256, 3) if job.quick else (8192, 32))
     draw = generator(0, "bench", name)
     x = draw.normal(size=(samples, *spec.input_shape)).astype(np.float32)
@@ -65,7 +65,8 @@ def work(job: Job, name: str) -> Work:
 
 
 class Loop:
-    """A round of a loop: milliseconds an update, the reading of its losses included."""
+    """A training loop; calling it runs one round and returns milliseconds per update, including the
+    reading of its losses."""
 
     def __init__(self, work: Work) -> None:
         self.work, self.done = work, 0
@@ -75,18 +76,20 @@ class Loop:
         return milliseconds(self.work.device, self.round) / self.work.steps
 
     def round(self) -> None:
+        """Run one round and append its losses."""
         if self.done + self.work.steps > len(self.work.order):
             self.done = 0
         self.losses += self.updates(self.done, self.done + self.work.steps)
         self.done += self.work.steps
 
     def updates(self, first: int, last: int) -> list[float]:
-        """Make these updates; their losses."""
+        """Make the updates from number ``first`` to ``last`` (exclusive) and return their
+        losses."""
         raise NotImplementedError
 
 
 class Ours(Loop):
-    """As a trial does it: deterministic operations, batches as they stand in the plan."""
+    """The loop of a trial: deterministic operations, batches in the order of the plan."""
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
@@ -109,7 +112,8 @@ class Ours(Loop):
 
 
 class ByHand(Loop):
-    """Samples and order on the device, one gather a batch, no waiting within a round.
+    """The plain loop: samples and order on the device, one gather per batch, no waiting within a
+    round.
 
     Args:
         how: a key of `OPTIMIZER_OPTIONS`.
@@ -146,7 +150,8 @@ class ByHand(Loop):
         return loss.detach()
 
     def record(self) -> None:
-        """From now on an update is one replay; what recording it did to the weights is undone."""
+        """Record an update as a CUDA graph, so that later updates replay it; restore the weights
+        that recording changed."""
         start = {n: p.detach().clone() for n, p in self.net.state_dict().items()}
         self.batch = self.order[0].clone()
 
@@ -176,7 +181,8 @@ class ByHand(Loop):
 
 @contextlib.contextmanager
 def deterministic(mode: str) -> Iterator[None]:
-    """A trial's choice of deterministic operations is its own cost, not that of other loops."""
+    """Set PyTorch's deterministic debug mode inside the block, so that the cost of a trial's choice
+    does not count against other loops."""
     before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode(mode)
     try:

@@ -1,4 +1,5 @@
-"""Collectives on one device: a rank alone by nccl, two ranks by gloo, and what refuses two."""
+"""Collectives on one device: one rank with nccl, two ranks with gloo, and the error of two with
+nccl."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ from dualml_torch.environment import resolve_device
 GROUPS = (("nccl", 1), ("gloo", 2), ("nccl", 2))
 COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
 SIZES = (2**12, 2**20, 2**26)
-#: Seconds a rank waits for another, and a group may take.
+#: Timeouts in seconds: of a rank that waits for another, and of a whole group.
 WAIT_S, GROUP_S = 20.0, 45.0
 
 
 def section(job: Job, add: Add) -> None:
-    """A row for each group, collective and size; then what our communicator says of two ranks."""
+    """Add a row for each group, collective and size; then one for dualml's own communicator with
+    two ranks."""
     sizes, calls = (SIZES[:1], 2) if job.quick else (SIZES, 20)
     for engine, ranks in GROUPS:
         report = Path(job.folder) / f"collectives-{engine}-{ranks}.jsonl"
@@ -57,16 +59,16 @@ def section(job: Job, add: Add) -> None:
 
 
 def joined(comm: Any, argument: Any) -> float:
-    """One sum over the ranks of our own communicator."""
+    """Sum a one over the ranks of dualml's own communicator."""
     return float(comm.numpy(comm.all_reduce(comm.tensor([1.0])))[0])
 
 
 def together(ranks: int, arguments: tuple[Any, ...]) -> None:
-    """Run `rank` on so many processes; ends them when they take too long.
+    """Run `run_rank` in ``ranks`` processes; kill them when they take too long.
 
     Raises:
-        TimeoutError: they did.
-        torch.multiprocessing.ProcessException: one ended badly.
+        TimeoutError: the processes took longer than `GROUP_S`.
+        torch.multiprocessing.ProcessException: a process failed.
     """
     context = processes.start_processes(
         rank, arguments, ranks, join=False, daemon=True, start_method="spawn"
@@ -82,7 +84,7 @@ def together(ranks: int, arguments: tuple[Any, ...]) -> None:
 
 
 def cause_of(error: BaseException) -> str:
-    """The line that names the cause: what NCCL itself says last, or the last line of a traceback
+    """Return the line that names the cause: NCCL's own last error, or the last line of a traceback
     that names an error."""
     text = str(error)
     if "Last error:" in text:
@@ -94,7 +96,7 @@ def cause_of(error: BaseException) -> str:
 def rank(
     number: int, engine: str, ranks: int, name: str, report: str, sizes: tuple[int, ...], calls: int
 ) -> None:
-    """One process of a group; rank 0 writes a line for each collective and size."""
+    """Run one process of a group; rank 0 writes a JSON line for each collective and size."""
     device = resolve_device(name)
     if engine == "nccl" and device.type != "cuda":
         raise RuntimeError(f"nccl needs a GPU; the device is {device}")
@@ -108,15 +110,17 @@ def rank(
         if number == 0:
             with open(report, "a", encoding="utf-8") as file:
                 print(json.dumps(row), file=file)
-        if "reason" in row and engine == "nccl":  # whose group does not survive an error
+        if "reason" in row and engine == "nccl":  # nccl's group does not survive an error
             os._exit(0)
     dist.barrier()
-    os._exit(0)  # gloo's threads can abort the interpreter's own way out (pytorch #190489)
+    os._exit(0)  # gloo's threads can abort the interpreter's exit (pytorch #190489)
 
 
 def rows(
     number: int, ranks: int, device: torch.device, sizes: tuple[int, ...], calls: int
 ) -> Iterator[dict[str, Any]]:
+    """Measure each collective at each size; yield the cells of a row, with a reason after a
+    failure."""
     for collective in COLLECTIVES:
         for size in sizes:
             cells: dict[str, Any] = {"collective": collective, "bytes": size}
@@ -137,7 +141,7 @@ def rows(
 
 
 def call(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Tensor:
-    """The collective of ``x``; what this rank has then."""
+    """Run a collective on ``x`` and return this rank's result."""
     if collective == "all_reduce":
         dist.all_reduce(x)
         return x
@@ -154,7 +158,7 @@ def call(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Ten
 
 
 def right(collective: str, x: torch.Tensor, number: int, ranks: int) -> bool:
-    """Whether the result is what the ranks' numbers, 1 to n, make of it."""
+    """Return whether a collective gives the correct result for ranks that contribute 1 to n."""
     total = ranks * (ranks + 1) / 2
     wanted = {"all_reduce": [total], "reduce_scatter": [total], "broadcast": [1.0]}
     values = call(collective, x.clone(), number, ranks).unique().tolist()

@@ -1,4 +1,4 @@
-"""The training loop of a trial against loops written by hand."""
+"""The training loop of a trial compared with loops written by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dualml_torch.bench.race import Make, race
 
 
 def section(job: Job, add: Add) -> None:
+    """Add a row for each model and variant of the training loop."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
         own = work(job, model)

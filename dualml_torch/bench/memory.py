@@ -1,4 +1,4 @@
-"""The most memory a training holds on the device at a time."""
+"""Peak device memory of a training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from dualml_torch.environment import resolve_device
 
 
 def section(job: Job, add: Add) -> None:
-    """A row for each model and loop; what was held before it began is not counted."""
+    """Add a row for each model and loop; memory that was allocated before the loop began is not
+    counted."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     if device.type != "cuda":

@@ -1,4 +1,4 @@
-"""One update of the parameters, gradients given: ours against torch's own optimizers."""
+"""One parameter update with given gradients: dualml's optimizers compared with torch's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDE = [
 
 
 def section(job: Job, add: Add) -> None:
-    """A row for each rule, size and variant. All variants update the same memory."""
+    """Add a row for each rule, size and variant. All variants update the same memory."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     sizes = {"lenet": list(model("lenet").parameters().values()), "mlp, 10 million": WIDE}
@@ -44,6 +44,7 @@ def section(job: Job, add: Add) -> None:
 def of_rule(
     name: str, fields: dict[str, Any], params: list[torch.nn.Parameter], device: torch.device
 ) -> dict[str, Make]:
+    """Return the variants of an optimizer by name: dualml's, dualml's compiled, and torch's."""
     times = 20 if sum(p.numel() for p in params) < 1e6 else 5
 
     def timed(step: Callable[[], Any]) -> Callable[[], float]:
@@ -52,9 +53,9 @@ def of_rule(
     def theirs(how: str) -> Callable[[], float]:
         options = dict(HOW[how])
         if how == "compiled":
-            options = {"foreach": True}  # a fused kernel leaves the compiler nothing to do
+            options = {"foreach": True}  # a fused kernel cannot be compiled further
         if name == "SGD":
-            options.pop("capturable", None)  # it has no count of updates that a graph could freeze
+            options.pop("capturable", None)  # it has no step count that a graph would freeze
         step = getattr(torch.optim, name)(params, **fields, **options).step
         if how == "compiled":
             step = torch.compile(step)

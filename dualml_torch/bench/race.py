@@ -1,4 +1,4 @@
-"""Times of variants that take turns, on the device's own clock."""
+"""Times of variants that run in turns, on the device's own clock."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dualml.bench.timing import ratio, take_turns
 from dualml.bench.work import reason
 from dualml.errors import Unsupported
 
-#: Makes a variant: a function that runs one round and returns its milliseconds.
+#: Factory of a variant, whose call runs one round and returns milliseconds.
 Make = Callable[[], Callable[[], float]]
 
 
 def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
-    """Of one of several calls of ``work``: by a GPU's events, from the first kernel's turn to the
-    last one's end, elsewhere by the processor's clock."""
+    """Return milliseconds per call of ``work`` over ``times`` calls: by events on a GPU, from the
+    first kernel's start to the last one's end, elsewhere by the processor's clock."""
     if device.type != "cuda":
         start = time.perf_counter()
         for _ in range(times):
@@ -36,8 +36,9 @@ def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) 
 
 
 def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **what: Any) -> None:
-    """A row for each variant: median and quartiles of its times, and of their ratios to those of
-    ``against`` in the same rounds. One that cannot be made or run is a row with its reason.
+    """Add a row for each variant: median and quartiles of its times, and of their ratios to the
+    times of ``against`` in the same rounds. A variant that cannot be made or run is a row with its
+    reason.
 
     Args:
         what: the other cells of the rows.
@@ -64,17 +65,17 @@ def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **wh
 
 
 def quartiles(values: list[float]) -> list[float]:
-    """Low, median, high."""
+    """Return lower quartile, median and upper quartile."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return [low, median, high]
 
 
 def captured(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
-    """A CUDA graph of one update, as torch's manual records one: on a stream of its own, after
-    some updates that let every library make its workspaces.
+    """Capture one update as a CUDA graph, as torch's manual does it: on a separate stream, after
+    some updates in which every library allocates its workspaces.
 
     Args:
-        fresh: called before the recording, so that gradients lie in the graph's own memory.
+        fresh: called before the capture, so that gradients lie in the graph's own memory.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Whole-network capture".
     """

@@ -1,7 +1,7 @@
-"""TF32 as a planted difference: products of 10 bits of mantissa, which a verdict must notice.
+"""TF32 as a planted difference: products with 10 bits of mantissa, which a verdict must detect.
 
 ``python -m dualml_torch.bench.tf32 DEVICE SIZE`` prints the errors of one matrix product and one
-convolution under the variables of this process, which libraries read when they are loaded.
+convolution under this process's environment variables, which libraries read when they are loaded.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dualml.errors import TrialError
 from dualml.machine import bounded, python
 from dualml_torch.environment import resolve_device
 
-#: Whether TF32 is on → variables: NVIDIA's for its libraries, torch's for what it asks of them.
+#: Whether TF32 is on → environment variables: NVIDIA's for its libraries, and torch's own.
 VARIABLES = {
     False: {"NVIDIA_TF32_OVERRIDE": "0", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "0"},
     True: {"NVIDIA_TF32_OVERRIDE": "1", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
 }
-#: Minimum ratio of the errors with and without TF32, which has 13 bits less than float32, that
-#: proves its use.
+#: TF32 has 13 bits less than float32: an error larger by this factor cannot be float32's.
 FAR = 30.0
 PROBE_S = 60.0
 
 
 def section(job: Job, add: Add) -> None:
-    """For every arm: off against the referee and on against the referee, as `dualml run` judges
-    them; and on against off, with the envelope that float32 has."""
+    """Add rows for every arm: TF32 off compared with the reference, TF32 on compared with the
+    reference, as `dualml run` judges them, and TF32 on compared with off within the float32
+    envelope."""
     probed = {on: probe(job, on) for on in VARIABLES}
     there = probed[True]["product"] > FAR * probed[False]["product"]
     referee, off = run_lab(job, REFEREE, "cpu"), run_lab(job, job.backend, job.device)
@@ -47,7 +47,8 @@ def section(job: Job, add: Add) -> None:
 
 
 def row(add: Add, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
-    """``noticed``: whether the verdict tells what was planted, or that nothing was."""
+    """Add a row; ``noticed`` says whether the verdict is right: different if and only if TF32 was
+    really on."""
     noticed = (cells["verdict"] == "different") == (tf32 and there)
     if tf32 and not there:
         cells = {**cells, "reason": {"key": "no_tf32"}}
@@ -57,10 +58,10 @@ def row(add: Add, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any
 
 
 def probe(job: Job, on: bool) -> dict[str, float]:
-    """Relative errors of one product and one convolution with TF32 on or off.
+    """Measure the relative errors of one product and one convolution with TF32 on or off.
 
     Raises:
-        TrialError: the process ended badly.
+        TrialError: the process failed.
     """
     size = "64" if job.quick else "1024"
     command = python("-m", __spec__.name, job.device, size)
@@ -74,7 +75,7 @@ def probe(job: Job, on: bool) -> dict[str, float]:
 
 
 def errors(device: torch.device, size: int) -> dict[str, float]:
-    """‖single − double‖ / ‖double‖ of a matrix product and of a convolution."""
+    """Return ‖single − double‖ / ‖double‖ of a matrix product and of a convolution."""
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, size, generator=draw, dtype=torch.float64) for _ in range(2))
     x = torch.randn(32, 16, 32, 32, generator=draw, dtype=torch.float64)
@@ -82,7 +83,7 @@ def errors(device: torch.device, size: int) -> dict[str, float]:
     operations = {"product": (torch.matmul, a, b), "convolution": (torch.conv2d, x, w)}
     by_name = {}
     for name, (f, *given) in operations.items():
-        # Of the numbers as float32 has them: only what is computed with them counts.
+        # Round the operands to float32 first: only the error of the operation counts.
         single = [t.float().to(device) for t in given]
         exact = f(*(t.cpu().double() for t in single))
         by_name[name] = float((f(*single).cpu().double() - exact).norm() / exact.norm())

@@ -1,1 +1,1 @@
-"""A user's PyTorch model with alterations: the side that is altered to test a cause."""
+"""A user's PyTorch model with mutations: the side that is changed to test a cause."""

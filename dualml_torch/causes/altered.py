@@ -1,4 +1,4 @@
-"""Calls that do something else: in whole runs."""
+"""A tracer under which calls of a whole run are mutated."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from dualml_torch.operations import ASSIGNS, Watch, tensors
 from dualml_torch.parts import FUSED
 
 Value = torch.Tensor
-#: Alterations that are not of one call's function.
+#: Mutations that do not concern the function of a single call.
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
-#: Mutations that need other values of the step than the inputs of their call.
+#: Mutations that need values of the step other than the call's own arguments.
 PLACED = ("spans", "swap", "earlier", "operand")
 
 
 class Altered(Watch):
-    """A watch under which some calls are altered.
+    """A tracer that mutates some of the calls it sees.
 
     Args:
-        value: the tensor of a name (``op:3``, ``parameter:w``) of the step that is running.
-        fused: whether functions stay whole that could be written out.
-        chance: what is drawn from.
+        fused: whether functions with a decomposition are called as a whole.
+        chance: source of random numbers.
     """
 
     def __init__(
@@ -49,11 +48,12 @@ class Altered(Watch):
         super().__init__(tape, None if fused else FUSED)
         self.changes, self.parameters, self.chance = changes, parameters, chance or Chance(0)
         self.live: dict[str, Any] = {}
-        #: Calls that wait for the one that follows: its number → the call, and its altered input.
+        #: Deferred calls: number of the call that triggers one → the call and its mutated input.
         self.held: dict[int, tuple[Any, Sequence[Any], Mapping[str, Any], int]] = {}
         self.again, self.kept = calls_of(changes), dict[int, Call]()
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a call under all mutations that apply to it and record its outputs."""
         number = len(self.tape.calls)
         func = self.changed(number, checked(func, name), name)
         chosen = [
@@ -115,7 +115,7 @@ class Altered(Watch):
             result = func(*args, **kwargs)
         if held is not None:
             before, first, named, at = held
-            # A copy: what writes in place would spoil the gradient of the one before.
+            # A copy: an in-place call would spoil the gradient of the previous one.
             first, named = replaced(first, named, at, tensors(result)[0].clone())
             result = before(*first, **named)
         outputs = tensors(args[0] if name in ASSIGNS else result)
@@ -124,10 +124,10 @@ class Altered(Watch):
         return result
 
     def changed(self, number: int, func: Any, name: str, draw: Draw | None = None) -> Any:
-        """The function of a call under all alterations that are of this call alone.
+        """Return the function of a call under all mutations of this call alone.
 
         Args:
-            draw: in place of the step's own numbers.
+            draw: source of uniform numbers, in place of the step's own.
         """
         for change in self.changes:
             own = number in change.sites and change.operation == name
@@ -136,9 +136,9 @@ class Altered(Watch):
         return func
 
     def made_again(self, number: int, overlay: Mapping[str, Value]) -> Sequence[Value]:
-        """The outputs of a call of this step, with other inputs."""
+        """Run a recorded call of this step again with other inputs; return its outputs."""
         call = self.kept[number]
-        for name, one in call.buffers.items():  # not after the call that it replaces
+        for name, one in call.buffers.items():  # the state before the original call
             one.copy_(self.value(name))
         leaves = call.leaves.copy()
         for i, name in call.names:
@@ -149,7 +149,7 @@ class Altered(Watch):
     def borrowed(
         self, change: Alteration, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Any, Any]:
-        """The arguments with another module's parameters."""
+        """Return the arguments with another module's parameters in place of this module's."""
         own, other = str(change.argument), str(change.value)
         places = {
             id(p): self.parameters.get(other + name.removeprefix(own))
@@ -163,6 +163,7 @@ class Altered(Watch):
         return changed
 
     def value(self, name: str) -> Value:
+        """Return the tensor of a name (``op:3``, ``parameter:w``) in the current step."""
         if name.startswith("parameter:"):
             return self.parameters[name.removeprefix("parameter:")]
         if name in self.live:
@@ -172,7 +173,7 @@ class Altered(Watch):
     def swapped(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Parameters that took each other's places."""
+        """Return the arguments with pairs of parameters swapped."""
         pairs = [c for c in self.changes if c.action == "parameters"]
         if not pairs:
             return args, kwargs

@@ -1,4 +1,4 @@
-"""One call that does something else than it was told."""
+"""One function call under one mutation."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from dualml_torch.operations import Bound, tensors
 
 Value = torch.Tensor
 Draw = Callable[[tuple[int, ...]], NDArray[np.float32]]
-#: Of scores that are masked, what ports write for minus infinity.
+#: Large negative number that ports use for masked scores in place of minus infinity.
 MASKED = -1e9
-#: Numbers of the other side, by its names, that may stand for constants of this one.
+#: Arrays of the other side, by its names, that may replace constants of this side.
 NUMBERS: dict[str, Value] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """A function under one alteration; several of one call stand around each other.
+    """A function under one mutation; several mutations of one call are nested.
 
     Attributes:
-        draw: uniform numbers of a shape, for a Dropout.
+        draw: returns uniform numbers of a shape, for a Dropout.
     """
 
     change: Alteration
@@ -52,6 +52,7 @@ class Changed:
 
     @property
     def original(self) -> Any:
+        """The function without any mutation."""
         return getattr(self.func, "original", self.func)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,7 +65,7 @@ class Changed:
 def everywhere(
     change: Alteration, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """A constant and what is left of one, replaced in the arguments."""
+    """Replace a constant c, and 1 − c, in the arguments of a call."""
     old, new = float(change.old), float(change.value)
 
     def other(one: Any) -> Any:
@@ -81,22 +82,22 @@ def everywhere(
 def altered(
     change: Alteration, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """The result of a call under one alteration.
+    """Return the result of a call under one mutation.
 
     Raises:
-        Exception: whatever the framework says to an alteration that it cannot do.
+        Exception: the framework's own error if the mutation is impossible.
     """
     if change.action == "set":
         bound = Bound(func, name, args, kwargs)
         bound.put(str(change.argument), change.value)
-        if change.argument == "batch_first":  # the kernel believes the size of the state
+        if change.argument == "batch_first":  # the kernel does not check the state's size
             bound.put(
                 "hx",
                 tree_map(partial(other_batch, tensors(args)[0], change.value), bound.values["hx"]),
             )
         sized(name, bound.args, bound.kwargs)
         if name == "softmax" and change.argument == "dim":
-            # Along another axis all may be masked, which ports do with a large number.
+            # Along another axis everything may be masked, for which ports use a large number.
             bound.args[0] = bound.args[0].clamp(min=MASKED)
         return func(*bound.args, **bound.kwargs)
     given = tensors((args, kwargs))
@@ -148,7 +149,7 @@ def altered(
         given_values = Bound(func, name, args, kwargs).values
         if change.argument == "unbiased_state":
             return biased_state(func, args, kwargs, given_values)
-        if change.argument == "twice_state":  # it remembers the same batch twice
+        if change.argument == "twice_state":  # updates the statistics twice
             func(*args, **kwargs)
             return func(*args, **kwargs)
         if change.argument == "eps_behind":
@@ -165,7 +166,7 @@ def altered(
         if change.argument == "alone":
             return alone(given[0], func(*args, **kwargs))
         if name == "batch_norm":
-            func(*args, **kwargs)  # what it remembers stays the same
+            func(*args, **kwargs)  # updates the running statistics as usual
         return norm(str(change.argument), name, given_values)
     if change.action == "pad":
         return padded(str(change.value), func, name, args, kwargs)
@@ -203,9 +204,9 @@ def altered(
     if change.action == "numbers":  # the other side's constants
         own = func(*args, **kwargs)
         parts = [NUMBERS[name] for name in change.value]
-        if own.is_complex():  # cosines and sines apart
+        if own.is_complex():  # cosines and sines separately
             return torch.complex(*parts).reshape(own.shape)
-        if own.requires_grad:  # the slope stays
+        if own.requires_grad:  # the gradient is unchanged
             return own + (parts[0].reshape(own.shape).to(own.dtype) - own).detach()
         return parts[0].reshape(own.shape).to(own.dtype)
     if change.action == "attach":
@@ -224,7 +225,7 @@ def altered(
 def replaced(
     args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
 ) -> tuple[Any, Any]:
-    """The arguments with another tensor in the place of tensor number ``at``."""
+    """Return the arguments with tensor number ``at`` replaced; a ``value`` of None drops it."""
     left = at
     for i, one in enumerate(args):  # most calls: no lists before it
         if isinstance(one, list | tuple | dict):

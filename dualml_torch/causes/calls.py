@@ -1,4 +1,4 @@
-"""One call of a step, kept to be made again."""
+"""One call of a step, stored so that it can be run again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Value = torch.Tensor
 
 
 class Call:
-    """One call, with its tensors by name.
+    """A stored call, with its tensors by name.
 
     Args:
         names: position among the leaves of the arguments → name of the tensor there.
     """
 
-    #: Running statistics, which the call changes where they are: name → tensor.
+    #: Running statistics, which the call updates in place: name → tensor.
     buffers: Mapping[str, Value] = {}
 
     def __init__(
@@ -30,7 +30,7 @@ class Call:
         self.names = list(names.items())
         positional, named = spec.unflatten(range(len(leaves)))
         flat = all(isinstance(i, int) for i in (*positional, *named.values()))
-        #: Positions of the arguments, where each of them is a leaf.
+        #: Leaf positions of the arguments, None if an argument has several leaves.
         self.flat = (list(positional), dict(named)) if flat else None
         whether = [*positional, *named.values()] if flat else []
         self.writes = (
@@ -48,7 +48,8 @@ class Call:
         kwargs: Mapping[str, Any],
         source: Callable[[Value], str],
     ) -> Call:
-        """A call of which the tensors are known by name; what has no name stays as it is."""
+        """Store a call whose tensors are known by name; tensors without a name are stored as they
+        are."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names, buffers = {}, {}
         for i, one in enumerate(leaves):
@@ -64,6 +65,7 @@ class Call:
         return call
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Rebuild positional and keyword arguments from their leaves."""
         if self.flat is None:
             args, kwargs = tree_unflatten(leaves, self.spec)
             return list(args), kwargs

@@ -1,4 +1,4 @@
-"""Gradients that a user's optimizer limits by itself, limited in another way."""
+"""Gradient clipping by the user's own optimizer, replaced by another rule."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch.nn import utils
 
-#: Functions of torch that limit gradients; the second argument is the limit.
+#: torch's gradient clipping functions; their second argument is the limit.
 NAMES = ("clip_grad_norm_", "clip_grad_value_")
 
 
 @contextlib.contextmanager
 def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
-    """Inside, torch's own functions that limit gradients do something else.
+    """Replace torch's gradient clipping functions inside the block.
 
     Args:
-        way: ``none``, ``each`` (every gradient by its own norm), ``value`` (every number),
-            ``squared`` (the norm without its root), ``limit`` (by ``value``), ``eps`` (``value``
-            is added to the norm).
+        way: ``none``, ``each`` (every gradient by its own norm), ``value`` (elementwise),
+            ``squared`` (by the squared norm), ``limit`` (to the limit ``value``), ``eps``
+            (``value`` is added to the norm).
     """
     spaces = [vars(utils), vars(sys.modules[type(optimizer).__module__])]
     kept = [
@@ -41,6 +41,8 @@ def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
 
 
 def other(function: Callable[..., Any], way: str, value: float) -> Callable[..., Any]:
+    """Make a clipping function of another rule, see `replace_clipping`."""
+
     @torch.no_grad()
     def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> torch.Tensor:
         chosen: Iterable[torch.Tensor] = (

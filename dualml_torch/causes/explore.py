@@ -1,4 +1,4 @@
-"""A user's PyTorch model, run again with alterations: see `dualml.parity.causes.search`."""
+"""A user's PyTorch model, run again with mutations: see `dualml.parity.causes.search`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from dualml_torch.causes.sharing import again, sharing
 from dualml_torch.causes.update import Update, rule_of, settings_of
 from dualml_torch.record import Recorder
 
-#: Mutations that change modules.
+#: Actions that mutate modules.
 OF_MODULES = ("share", "untie", "bias")
-#: Mutations that change no call of the model.
+#: Actions that mutate no call of the model.
 NOT_OF_CALLS = ("optimizer", "freeze", "train", *OF_MODULES)
-#: The rule of PyTorch's class, as it is, in lines that can be altered.
+#: The unchanged rule of PyTorch's class, written out in lines that can be mutated.
 PLAIN_RULE = Alteration("optimizer", "optimizer", (), "", "form:plain", True)
-#: Types that NumPy reads where they are.
+#: Types whose memory NumPy can share.
 PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 
 
 class Explored(Recorder):
-    """A recorder under which some operations and updates are altered.
+    """A recorder under which some operations and updates are mutated.
 
     Attributes:
-        fused: whether functions stay whole that could be written out.
+        fused: whether functions with a decomposition are called as a whole.
     """
 
     changes: Sequence[Alteration] = ()
@@ -44,15 +44,17 @@ class Explored(Recorder):
     given: Sequence[Any] = ()
 
     def watch(self) -> Altered | None:
+        """Make the tracer of a step: one that records calls for replays in the first step, else one
+        that only mutates; None if there is nothing to mutate."""
         known = dict(self.model.named_parameters())
-        # As they were before the step writes into them.
+        # Copies: the step writes into buffers.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
         if self.tape is not None:
             self.recording = Recording(self.tape, self.changes, known, self.fused, self.chance)
             return self.recording
         if not self.changes and self.fused:
             return None
-        # A later step: the calls are numbered, their numbers are not kept.
+        # A later step: calls are numbered, but their values are not recorded.
         tape = self.tape_of_step()
         for i, one in enumerate(self.given):
             tape.known(one, f"input:{i}")
@@ -61,14 +63,15 @@ class Explored(Recorder):
 
 
 def nothing(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return an empty float32 array, for steps whose values are not recorded."""
     return np.zeros(0, np.float32)
 
 
 class Explorer:
-    """Runs the steps of a comparison again.
+    """Runs the steps of a comparison again, with mutations.
 
     Args:
-        step: makes one step, as `dualml_torch.models.step` gives it.
+        make: makes the function of one step for a recorder, see `dualml_torch.models.step`.
         inputs: of each step.
     """
 
@@ -82,25 +85,27 @@ class Explorer:
         self.recorder, self.make, self.inputs, self.steps = recorder, make, inputs, steps
         self.start = recorder.snapshot()
         self.replay: Replay | None = None
-        #: What parameters begin with that only an alteration makes.
+        #: Initial values of parameters that only a mutation creates.
         self.values: dict[str, torch.Tensor] = {}
         self.trained = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
         # The recorder's own hook comes after it, and sees what it returns.
         recorder.model.register_forward_hook(self.returned)
 
     def returned(self, model: Any, given: Any, outputs: Any) -> Any:
-        """The model's outputs in another order, where that is altered."""
+        """Reorder the model's outputs where a mutation says so."""
         for change in self.recorder.changes:
             if change.action == "returned" and isinstance(outputs, tuple | list):
                 outputs = type(outputs)(outputs[i] for i in change.value)
         return outputs
 
     def begin_again(self, changes: Sequence[Alteration]) -> None:
+        """Restore the initial state and set the mutations of the next run."""
         self.recorder.restore(self.start)
         self.recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS and not c.line]
 
     def gradients(self, changes: Sequence[Alteration]) -> dict[str, NDArray[Any]]:
-        """Those of the first step with these alterations; nothing else is noted."""
+        """Return the gradients of the first step under these mutations; nothing else is
+        recorded."""
         recorder, optimizer = self.recorder, self.recorder.optimizer
         self.begin_again(changes)
         inputs = recorder.given = [one.clone() for one in self.inputs]
@@ -114,7 +119,7 @@ class Explorer:
     def updated(
         self, changes: Sequence[Alteration], gradients: Sequence[Mapping[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
-        """Weights after an update with each of these gradients, under alterations of the
+        """Return the weights after an update with each of these gradients, under mutations of the
         optimizer alone."""
         recorder = self.recorder
         self.begin_again(changes)
@@ -125,9 +130,9 @@ class Explorer:
         return recorder.weights()
 
     def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace:
-        """All steps, or the first of them, with these alterations, from the initial weights.
+        """Run all steps, or the first ``steps``, under these mutations from the initial weights.
 
-        An alteration that cannot be done is in ``raised`` of the trace.
+        A mutation that fails is reported in ``raised`` of the trace.
         """
         recorder = self.recorder
         self.begin_again(changes)
@@ -148,7 +153,7 @@ class Explorer:
             stack.enter_context(self.updating(changes, [*more, *fresh]))
             step = self.make(recorder)
             for number in range(steps or self.steps):
-                # Altered calls may write where the original ones only read.
+                # Clones: mutated calls may write where the original ones only read.
                 inputs = recorder.given = [one.clone() for one in self.inputs]
                 try:
                     with recorder.step(*inputs):
@@ -166,7 +171,7 @@ class Explorer:
     def updating(
         self, changes: Sequence[Alteration], more: Sequence[torch.nn.Parameter]
     ) -> Iterator[None]:
-        """Inside, the optimizer is altered, and has these parameters, too."""
+        """Mutate the optimizer inside the block, and add the parameters ``more`` to it."""
         optimizer = self.recorder.optimizer
         if optimizer is None or not (changes or more):
             yield
@@ -197,7 +202,7 @@ class Explorer:
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
         update, original = Update(optimizer, rules, names), optimizer.step
         for change in rules:
-            if str(change.argument).startswith("own:"):  # put back with all that it remembers
+            if str(change.argument).startswith("own:"):  # restored with the rest of its state
                 setattr(optimizer, str(change.argument).removeprefix("own:"), change.value)
 
         def altered(*args: Any, **kwargs: Any) -> None:
@@ -228,8 +233,8 @@ class Explorer:
         self.values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
     def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
-        """What one update from these gradients calls: the lines of a user's own optimizer, and
-        those of the rule that PyTorch's has."""
+        """Return the operations of one update from these gradients: the lines of a user's own
+        optimizer, and those of the rule that PyTorch's class implements."""
         optimizer = self.recorder.optimizer
         rule = [PLAIN_RULE] if rule_of(optimizer) else []
         files = [one for one in (file_of(optimizer), RULES if rule else "") if one]
@@ -242,11 +247,14 @@ class Explorer:
             return calls_of(optimizer.step, files, known)
 
     def give(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+        """Set the gradients of the parameters by name."""
         for name, p in self.recorder.model.named_parameters():
             array = gradients.get(name)
             p.grad = None if array is None else self.recorder.like(array, p).clone()
 
     def settings(self) -> list[dict[str, Any]]:
+        """Describe the parameter groups of the optimizer, see
+        `dualml_torch.causes.update.describe_groups`."""
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
         return settings_of(self.recorder.optimizer, names)
 
@@ -254,11 +262,11 @@ class Explorer:
     def probe(
         self, change: Alteration, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None:
-        """What an alteration makes of its call and of the calls behind it.
+        """Replay a mutated call and the calls that depend on it.
 
         Args:
-            calls: how many calls behind it are made again at most.
-            visit: is given every output with its name; False ends it.
+            calls: largest number of dependent calls to replay.
+            visit: called with each output's name and array; False ends the replay.
         """
         replay = self.replay
         assert replay is not None
@@ -284,6 +292,7 @@ class Explorer:
             done += 1
 
     def exchanged(self, change: Alteration) -> dict[str, Value]:
+        """Return the values that a swap of parameters or of modules puts in each other's places."""
         assert self.replay is not None
         values = self.replay.values
         if change.action == "parameters":
@@ -310,6 +319,7 @@ class Explorer:
         overlay: dict[str, Value],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
+        """Replay two consecutive calls in swapped order; return whether `visit` wants to go on."""
         first, second = change.sites[0], change.sites[0] + int(change.value)
         replay = self.replay
         assert replay is not None
@@ -326,12 +336,13 @@ class Explorer:
         changes: Sequence[Alteration],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
+        """Replay a call and store its changed outputs; return whether `visit` wants to go on."""
         replay = self.replay
         assert replay is not None
         for i, value in enumerate(replay.run(number, overlay, changes)):
             name = f"op:{number}[{i}]" if i else f"op:{number}"
             was = replay.values.get(name)
-            # What comes out as it was, nothing behind it has to be made again for.
+            # An unchanged output requires no replay of the calls that use it.
             if was is not None and was.dtype == value.dtype and torch.equal(was, value):
                 overlay.pop(name, None)
                 continue

@@ -1,4 +1,4 @@
-"""Other functions of a tensor, other arrangements of it, other forms of a layer."""
+"""Mutations of single tensors: other functions, other element orders, other variants of a layer."""
 
 from __future__ import annotations
 
@@ -15,49 +15,56 @@ Value = torch.Tensor
 
 
 def transform(what: Sequence[Any], x: Value) -> Value:
-    """Another arrangement, another function, another precision of one tensor."""
+    """Apply the transform ``what`` (name, arguments …) to one tensor."""
     name, *numbers = what
     return TRANSFORMS[name](x, *numbers)
 
 
 def chunks(x: Value, axis: int, *order: int) -> Value:
+    """Split ``x`` along an axis into equal chunks and concatenate them in another order."""
     parts = x.chunk(len(order), axis)
     return torch.cat([parts[i] for i in order], axis)
 
 
 def interleave(x: Value, axis: int, count: int) -> Value:
-    """Elements 0, n, 2n, … first: the halves of a rotary embedding against its pairs."""
+    """Reorder an axis so that elements 0, n, 2n, … come first: halves versus pairs of a rotary
+    embedding."""
     return x.unflatten(axis, (count, -1)).transpose(axis, axis + 1).flatten(axis, axis + 1)
 
 
 def regroup(x: Value, axis: int, first: int, second: int) -> Value:
-    """Blocks of heads and of queries, keys, values in the other's order."""
+    """Swap the order of two nested blocks along an axis, such as heads and (queries, keys,
+    values)."""
     parts = x.unflatten(axis, (first, second, -1)).transpose(axis, axis + 1)
     return parts.flatten(axis, axis + 2)
 
 
 def neutral(x: Value) -> Value:
-    """What a parameter that is not there would be: ones for a scale, zeros for a bias."""
+    """Return a parameter without effect, of the shape of ``x``: ones for a scale, zeros for a
+    bias."""
     scale = bool((x.mean() - 1).abs() < x.mean().abs())
     return x * 0 + float(scale)  # its gradient is zero, not missing: it is still decayed
 
 
 def recut(x: Value, *order: int) -> Value:
-    """The numbers as they stand in memory, cut as if the axes had this order."""
+    """Reinterpret the memory of ``x`` as if its axes had another order, in the shape of ``x``."""
     back = sorted(range(x.dim()), key=order.__getitem__)
     return x.reshape([x.shape[i] for i in order]).permute(back)
 
 
 def invert(x: Value) -> Value:
+    """Return ``~x`` for booleans, else ``1 - x``."""
     return ~x if x.dtype == torch.bool else 1 - x
 
 
 def standardize(x: Value, axis: int) -> Value:
+    """Subtract the mean and divide by the standard deviation over the last axes from ``axis``
+    on."""
     return functional.layer_norm(x, x.shape[axis:])
 
 
 def batch_norm(x: Value, then: str = "identity") -> Value:
-    """Of this batch, as it begins: scaled by one, shifted by nought."""
+    """Normalize with the statistics of the batch, without scale and shift, then apply ``then``."""
     return TRANSFORMS[then](functional.batch_norm(x, None, None, training=True))
 
 
@@ -122,14 +129,15 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
 
 
 def alone(x: Value, y: Value) -> Value:
-    """A softmax ``y`` of ``x`` with another gradient: ``y (1 - y)`` of each element by itself."""
+    """Return softmax ``y`` of ``x`` with only the diagonal of its Jacobian, ``y (1 - y)``, as
+    gradient."""
     return y.detach() + (x - x.detach()) * (y * (1 - y)).detach()
 
 
 def function(
     wanted: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Another function of the same family with the same arguments, as far as it takes them."""
+    """Call another function of the same family with the arguments it accepts."""
     if SAME.get(name, name) in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"):
         given = Bound(func, name, args, kwargs).values
         keys = ("kernel_size", "stride", "padding", "ceil_mode")
@@ -137,7 +145,7 @@ def function(
         return getattr(functional, wanted)(tensors((args, kwargs))[0], **settings)
     if name in ("max", "min") and len(tensors((args, kwargs))) == 2:
         return getattr(torch, wanted)(*tensors((args, kwargs)))
-    if name in ("max", "min"):  # of an axis: values, and where they are
+    if name in ("max", "min"):  # along an axis: values and indices
         given = Bound(func, name, args, kwargs).values
         (x,), dim, keep = tensors((args, kwargs)), given["dim"], bool(given.get("keepdim", False))
         places = func(*args, **kwargs)[1]

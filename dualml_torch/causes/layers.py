@@ -1,4 +1,5 @@
-"""Normalisations and paddings in other ways, and what recurrent kernels take on trust."""
+"""Variants of normalization and padding, and checks of the sizes that recurrent kernels do not
+check."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
-    """A normalisation written out, in another way.
+    """Compute a normalization in a changed form, written out.
 
     Raises:
-        ValueError: evaluation mode has nothing to write otherwise.
+        ValueError: evaluation mode has no such form.
     """
-    if name == "mean":  # of squares: over one less
+    if name == "mean":  # mean of squares: divide by one less
         x = given["self"] if "self" in given else given["input"]
         y = (
             x.mean(given["dim"], keepdim=bool(given.get("keepdim")))
@@ -78,17 +79,17 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
 
 
 def tiled(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Heads that are shared stand one after the other instead of side by side."""
+    """Repeat shared heads one after the other instead of side by side."""
     given = Bound(func, name, args, kwargs).values
     x, axis, times = given["self"], given["dim"], given["repeats"]
     return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
 
 
 def over(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
-    """A mean over all targets, ignored ones too.
+    """Average a loss over all targets, including ignored ones.
 
     Raises:
-        ValueError: it is no mean.
+        ValueError: the reduction is not a mean.
     """
     bound = Bound(func, name, args, kwargs)
     given = bound.values
@@ -100,7 +101,7 @@ def over(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def gated(form: str, given: Mapping[str, Any]) -> Value:
-    """A gated linear unit with another gate, or with its halves exchanged."""
+    """Compute a gated linear unit with another gate, or with its halves swapped."""
     x, gate = given["input"].chunk(2, given.get("dim", -1))
     if form == "halves":
         return gate * torch.sigmoid(x)
@@ -111,22 +112,23 @@ def gated(form: str, given: Mapping[str, Any]) -> Value:
 def biased_state(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:
-    """A batch norm that remembers the variance by which it divides."""
+    """Run a batch norm whose running variance is updated with the biased variance, by which it
+    divides."""
     x, variance = given["input"], given["running_var"]
     axes = [0, *range(2, x.dim())]
     momentum = float(given["momentum"])
     kept = (1 - momentum) * variance + momentum * x.detach().var(axes, unbiased=False)
     result = func(*args, **kwargs)
     if given.get("training"):
-        variance.data.copy_(kept)  # seen by no backward pass
+        variance.data.copy_(kept)  # invisible to autograd
     return result
 
 
 def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Padding that is not the same on both sides of an axis.
+    """Run a convolution or pooling with padding that differs between the two sides of an axis.
 
-    ``same``: as much as makes the output the input's length over the stride, the odd one behind; of
-    a transposed convolution times the stride.
+    ``same`` pads as much as makes the output length input length / stride, the odd element at the
+    end; for a transposed convolution, input length × stride.
     """
     bound = Bound(func, name, args, kwargs)
     given = bound.values
@@ -168,19 +170,19 @@ def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[
 
 
 def of_length(y: Value, shape: Sequence[int]) -> Value:
-    """An output cut or filled at its end: a causal convolution pads, and cuts what is too much."""
+    """Crop or zero-pad an output at its end to a shape, as a causal convolution does."""
     more = [n for axis in reversed(range(2, y.dim())) for n in (0, shape[axis] - y.shape[axis])]
     return functional.pad(y, more) if any(more) else y
 
 
 def shifted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: int) -> Value:
-    """A loss of each token's output and the next token's target.
+    """Compute a loss of each token's output with the next token's target.
 
     Args:
-        length: of a row of tokens.
+        length: tokens per row.
     """
     outputs, targets = tensors((args, kwargs))[:2]
-    if outputs.dim() == targets.dim() + 1 == 2:  # rows one after the other
+    if outputs.dim() == targets.dim() + 1 == 2:  # rows concatenated
         outputs = outputs.unflatten(0, (-1, length))[:, :-1].flatten(0, 1)
         targets = targets.unflatten(0, (-1, length))[:, 1:].flatten()
     else:
@@ -191,7 +193,7 @@ def shifted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: i
 
 
 def cropped(way: str, func: Any, bound: Bound) -> Value:
-    """A transposed convolution whose whole output is cut otherwise."""
+    """Run a transposed convolution and crop its full output in another way."""
     given = bound.values
     stride, length = given["stride"], given["input"].shape[2:]
     original: Value = func(*bound.args, **bound.kwargs)
@@ -208,17 +210,17 @@ def cropped(way: str, func: Any, bound: Bound) -> Value:
 
 
 def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Check what a recurrent kernel takes on trust; it reads memory that is not there otherwise.
+    """Check the sizes of a recurrent call, whose kernel would read memory out of bounds otherwise.
 
     Raises:
-        ValueError: sizes of input, state and parameters do not fit.
+        ValueError: sizes of input, state and parameters do not match.
     """
     if name not in RECURRENT:
         return
     given = tensors((args, kwargs))
     x, states = given[0], [one for one in given[1:] if one.dim() == 3]
     weights = [one for one in given[1:] if one.dim() == 2]
-    if x.dim() == 2 and not given[1].is_floating_point():  # packed: how many at each step
+    if x.dim() == 2 and not given[1].is_floating_point():  # packed: batch size of each step
         batch = int(given[1][0]) if len(given[1]) and given[1].sum() == len(x) else -1
     else:
         first = args[-1] if isinstance(args[-1], bool) else False
@@ -235,5 +237,5 @@ def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def other_batch(x: Value, batch_first: bool, state: Value) -> Value:
-    """A first state of zeros for a batch that is read along the other axis."""
+    """Return a zero initial state for a batch that is read along the other axis."""
     return state.new_zeros(state.shape[0], x.shape[0 if batch_first else 1], state.shape[2])

@@ -1,6 +1,6 @@
-"""The lines of an optimizer: what they call, and what if they called something else.
+"""The source lines of an optimizer: the operations they call, and mutations of them.
 
-A user's own optimizer has lines; those of PyTorch's are the rules written out in
+For a user's own optimizer these are its own lines; for PyTorch's, those of the rules written out in
 `dualml_torch.causes.rules`.
 """
 
@@ -33,7 +33,7 @@ OTHERS = (
 
 
 def file_of(optimizer: Any) -> str:
-    """The source of a user's own class; empty for PyTorch's."""
+    """Return the source file of a user's own optimizer class; an empty string for PyTorch's."""
     file = getattr(sys.modules.get(type(optimizer).__module__), "__file__", "") or ""
     return "" if file.startswith(SKIP) else file
 
@@ -41,7 +41,7 @@ def file_of(optimizer: Any) -> str:
 def calls_of(
     step: Callable[[], Any], files: Iterable[str], parameters: Sequence[Value]
 ) -> list[Operation]:
-    """What a step calls from the lines of some files."""
+    """Return the operations that a step calls from the lines of some files."""
     tape = Tape(lambda one: one.detach().cpu().numpy().copy(), OTHERS)
     for i, p in enumerate(parameters):
         tape.known(p, f"{PARAMETER}:{i}")
@@ -53,11 +53,11 @@ def calls_of(
 
 
 class Lines(TorchFunctionMode):
-    """Inside, some expressions of an optimizer call something else.
+    """A mode inside which some expressions of an optimizer call something else.
 
     Args:
-        changes: with action ``line:…``; ``line`` is the expression, as `key` names it.
-        parameters: what the optimizer updates.
+        changes: mutations with action ``line:…``; ``line`` is the key of the expression.
+        parameters: parameters that the optimizer updates.
     """
 
     def __init__(self, changes: Sequence[Alteration], parameters: Sequence[Value]) -> None:
@@ -65,16 +65,16 @@ class Lines(TorchFunctionMode):
         self.changes: dict[str, list[Alteration]] = {}
         for change in changes:
             self.changes.setdefault(change.line, []).append(change)
-        #: Expressions that wait for the one that follows.
+        #: Deferred expressions: key of the expression that triggers one → the mutation.
         self.followed = {str(c.value): c for c in changes if c.action == "line:swap"}
         self.held: tuple[Any, Sequence[Any], Mapping[str, Any]] | None = None
         self.known: dict[tuple[CodeType, int], str] = {}
-        #: What every expression gave last, and whose turn it is.
+        #: Latest result of every expression; below, the parameter that is being updated.
         self.latest: dict[str, Value] = {}
         self.owners = {id(p): p for p in parameters}
         self.owners |= {id(p.grad): p for p in parameters if p.grad is not None}
         self.now: Value | None = None
-        #: Tensors that are written to later, and what they will hold.
+        #: Tensors whose in-place update is deferred, and their new values.
         self.late: list[tuple[Value, Value]] = []
 
     def __exit__(
@@ -87,6 +87,7 @@ class Lines(TorchFunctionMode):
         self.write()
 
     def write(self) -> None:
+        """Write the deferred values of in-place operations."""
         with torch.no_grad():
             for tensor, value in self.late:
                 tensor.copy_(value)
@@ -113,6 +114,7 @@ class Lines(TorchFunctionMode):
         return result
 
     def call(self, key: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run the operation of an expression under its mutations."""
         for change in self.changes.get(key, ()):
             if change.operation != name_of(func):
                 continue
@@ -151,10 +153,10 @@ class Lines(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def value(self, name: str, like: Value) -> Value:
-        """What an expression gave last, or the parameter whose turn it is, or its gradient.
+        """Return the latest result of an expression, or the current parameter or its gradient.
 
         Raises:
-            ValueError: there is none of this shape.
+            ValueError: there is no such value of the shape of ``like``.
         """
         other = self.latest.get(name)
         if name in (PARAMETER, GRADIENT) and self.now is not None:
@@ -164,6 +166,7 @@ class Lines(TorchFunctionMode):
         return other
 
     def key(self, frame: Any) -> str:
+        """Return the key ``line:expression`` of the user's frame; an empty string without one."""
         while frame is not None and frame.f_code.co_filename.startswith(OTHERS):
             frame = frame.f_back
         if frame is None:

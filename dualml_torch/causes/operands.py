@@ -1,4 +1,4 @@
-"""Which value stands in an operand's place."""
+"""Names of the values that replace an operand of a call."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Value = torch.Tensor
 
 
 def earlier(change: Alteration, name: str, calls: Sequence[Operation]) -> str:
-    """What a value was made of: an input of an input of … the call that made it.
+    """Return the name of a value's predecessor: an input of an input of … the call that made it.
 
     Raises:
-        ValueError: no call made it, or one with fewer inputs.
+        ValueError: no call made it, or the call has fewer inputs.
     """
     for position in change.value:
         number = number_of(name)
@@ -27,7 +27,8 @@ def earlier(change: Alteration, name: str, calls: Sequence[Operation]) -> str:
 
 
 def operand(change: Alteration, number: int) -> str:
-    """The name of the other operand: of a call so many calls before, or as it stands."""
+    """Return the name of the replacement operand, relative to the call if there are several
+    sites."""
     value = name_in(change)
     if value.startswith("op:") and len(change.sites) > 1:
         back = change.sites[0] - (number_of(value) or 0)
@@ -37,12 +38,13 @@ def operand(change: Alteration, number: int) -> str:
 
 
 def name_in(change: Alteration) -> str:
-    """The name of the value that is taken, or of which a part is taken."""
+    """Return the name of the value that is used, or of which a part is used."""
     return change.value if isinstance(change.value, str) else str(change.value[0])
 
 
 def viewed(change: Alteration, value: Value) -> Value:
-    """The part of a value that is taken: (name, axis, index); all of it for a mere name."""
+    """Return the part of a value that a mutation names by (name, axis, index); all of it for a name
+    alone."""
     return (
         value
         if isinstance(change.value, str) or change.action == "earlier"

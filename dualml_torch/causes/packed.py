@@ -1,4 +1,5 @@
-"""Packed sequences: torch believes their sizes, and goes beyond the data where they are wrong."""
+"""Size checks for packed sequences: torch trusts their sizes and reads out of bounds if they are
+wrong."""
 
 from __future__ import annotations
 
@@ -13,14 +14,18 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def checked(func: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The function, which then refuses what does not fit together."""
+    """Return the function with a check of the sizes of packed sequences."""
     if name not in (PACKS, UNPACKS, *RECURRENT) or isinstance(func, partial):
         return func
     return partial(call, func, name)
 
 
 def call(func: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-    """Raises: ValueError for sizes that are not those of the data."""
+    """Check the sizes and call the function.
+
+    Raises:
+        ValueError: sizes that do not match the data.
+    """
     data, sizes = args[:2]
     if name == PACKS:
         batch_first = args[2] if len(args) > 2 else kwargs.get("batch_first", False)

@@ -1,7 +1,7 @@
-"""The calls of one step again, from any of them on, without the ones before.
+"""Replays of single calls of one step, without the calls before them.
 
-A search makes some hundred thousand calls again, most of them on small tensors: what a call takes
-apart from its kernel is found out once, when it is kept.
+A search replays some hundred thousand calls, most of them on small tensors: everything that a call
+needs apart from its kernel is determined once, when it is recorded.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Value = torch.Tensor
 
 
 class Replay:
-    """The calls of one step again, from any of them on.
+    """The recorded calls of one step, each of which can be run again.
 
     Args:
-        seed: of what is drawn.
-        changes: under which the step was made.
+        seed: seed of the random numbers.
+        changes: mutations under which the step was made.
 
     Attributes:
         values: name → tensor as it was when the call ended.
@@ -50,7 +50,7 @@ class Replay:
         self.calls: list[Call] = []
 
     def keep(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A call, before it is made: inputs by name, what has no name as a copy."""
+        """Record a call before it runs: named inputs by name, others as copies."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names: dict[int, str] = {}
         for i, one in enumerate(leaves):
@@ -68,7 +68,8 @@ class Replay:
     def run(
         self, number: int, overlay: Mapping[str, Value], changes: Sequence[Alteration]
     ) -> list[Value]:
-        """One call with some of its inputs replaced; what writes into its arguments has copies."""
+        """Run one call with some of its inputs replaced; a call that writes into its arguments gets
+        copies."""
         call, values = self.calls[number], self.values
 
         def known(name: str) -> Value:
@@ -121,8 +122,8 @@ class Replay:
         return tensors(args[0] if call.name in ASSIGNS else result)
 
     def draw(self, number: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """The numbers that a call draws, behind those that the step has drawn before; the same
-        however often it is made again."""
+        """Return the uniform numbers that a call draws, after those that the step has drawn before
+        it; the same in every replay."""
         chance, size = Chance(self.seed), prod(shape)
         for one in self.tape.calls[:number]:
             if one.name == "dropout" and one.attributes.get("p") != 0:
@@ -138,7 +139,7 @@ class Replay:
     def of_spans(
         self, change: Alteration, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
     ) -> Value:
-        """What a span gives that is made again, elsewhere."""
+        """Return the value of a span of calls that is replayed in another place."""
         if begin := source(change, number):
             value = overlay[begin] if begin in overlay else self.values[begin]
         else:
@@ -152,7 +153,7 @@ class Replay:
 
 
 class Recording(Altered):
-    """A watch that keeps the calls for a `Replay`."""
+    """A mutating tracer that records the calls for a `Replay`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""The rules of torch's optimizers written out, each with one thing changed.
+"""The rules of torch's optimizers written out, each with one change.
 
-Their lines are altered like those of a user's own optimizer (`dualml_torch.causes.lines`).
+Their lines are mutated like those of a user's own optimizer (`dualml_torch.causes.lines`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def move(
     t: int,
     decoupled: bool,
 ) -> None:
-    """One update of one parameter, in place.
+    """Update one parameter in place.
 
     Args:
-        t: how many updates it has had with this one.
-        decoupled: whether weights decay by themselves (Loshchilov & Hutter, 2019).
+        t: number of updates of the parameter, this one included.
+        decoupled: whether weight decay is decoupled (Loshchilov & Hutter, 2019).
     """
     lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
     if decoupled and form != "decay_after" and decay:
@@ -50,6 +50,7 @@ def move(
 def adam(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, t: int
 ) -> torch.Tensor:
+    """Return Adam's step without the learning rate; update its averages in ``state``."""
     (b1, b2), eps = group["betas"], group["eps"]
     old_m = (state["m"] if "m" in state else torch.zeros_like(g)).clone()
     old_v = (state["v"] if "v" in state else torch.zeros_like(g)).clone()
@@ -68,6 +69,7 @@ def adam(
 def sgd(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, lr: float
 ) -> torch.Tensor:
+    """Return the step of SGD; update its momentum in ``state``."""
     momentum = group["momentum"]
     if not momentum:
         return lr * g
@@ -84,6 +86,7 @@ def sgd(
 def rmsprop(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str
 ) -> torch.Tensor:
+    """Return RMSprop's step without the learning rate; update its averages in ``state``."""
     start = torch.ones_like(g) if form == "from_one" else torch.zeros_like(g)
     alpha, eps = group["alpha"], group["eps"]
     old = state.get("v", start).clone()
@@ -102,6 +105,7 @@ def rmsprop(
 def adagrad(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, lr: float, t: int
 ) -> torch.Tensor:
+    """Return the step of Adagrad; update its sum of squares in ``state``."""
     start = group["initial_accumulator_value"] if form != "from_tenth" else 0.1
     old = (state["v"] if "v" in state else torch.full_like(g, start)).clone()
     v = state["v"] = old + g * g
@@ -114,6 +118,7 @@ def adagrad(
 def adadelta(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str
 ) -> torch.Tensor:
+    """Return Adadelta's step without the learning rate; update its averages in ``state``."""
     rho, eps = group["rho"], group["eps"]
     old = (state["v"] if "v" in state else torch.zeros_like(g)).clone()
     moved = (state["u"] if "u" in state else torch.zeros_like(g)).clone()

@@ -1,4 +1,4 @@
-"""Modules and parameters that stand in several places of a model, and what if they did not."""
+"""Modules and parameters that occur in several places of a model, and mutations of that sharing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dualml.parity.causes.alteration import Alteration
 
 
 def again(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Every further name of a module or parameter → the parameters below it, with their shapes."""
+    """Map every further name of a module or parameter to the parameters below it, with their
+    shapes."""
     seen: set[int] = set()
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -34,12 +35,12 @@ def again(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
 def sharing(
     model: torch.nn.Module, changes: Sequence[Alteration], values: Mapping[str, torch.Tensor]
 ) -> Iterator[list[torch.nn.Parameter]]:
-    """Inside, modules are shared (action ``share``: pairs of the place and of the module that
-    stands there instead), copied (``untie``: places) or given a bias (``bias``: modules). Gives the
-    parameters that are new.
+    """Mutate the sharing of modules inside the block: share modules (action ``share``: pairs of a
+    place and the module that replaces it), copy them (``untie``: places) or give them a bias
+    (``bias``: modules). Yields the new parameters.
 
     Args:
-        values: name of a new parameter → what it begins with.
+        values: name of a new parameter → its initial value.
     """
     kept: list[tuple[Any, str, Any]] = []
     fresh: list[torch.nn.Parameter] = []

@@ -1,4 +1,4 @@
-"""An optimizer that does something else: other settings, other rules, other gradients."""
+"""Mutated optimizer updates: other settings, other rules, other gradients."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ RULES = {
 
 
 class Update:
-    """Makes one altered update of some of an optimizer's parameters.
+    """Runs the updates of an optimizer with some of its parameters updated in a mutated way.
 
     Args:
-        changes: alterations with action ``optimizer``; ``argument`` names what is changed,
+        changes: mutations with action ``optimizer``; ``argument`` names the setting or rule,
             ``value`` is the new value, ``old`` the names of the parameters (None: all).
     """
 
@@ -44,12 +44,13 @@ class Update:
         self.count = 0
 
     def chosen(self, change: Alteration, group: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the parameters of a group that a mutation selects."""
         wanted = change.old
         return [p for p in group["params"] if wanted is None or self.names.get(id(p)) in wanted]
 
     @torch.no_grad()
     def step(self, original: Callable[[], Any]) -> None:
-        """One update; whatever is not altered is the optimizer's own."""
+        """Make one update; everything that is not mutated is the optimizer's own."""
         self.count += 1
         schedules = [c for c in self.changes if c.argument == "lr_schedule"]
         before = [
@@ -76,7 +77,7 @@ class Update:
                 own.append(change)
             elif word == "lr_schedule" or word.startswith("own:"):
                 continue
-            elif word == "skip":  # not given to the optimizer
+            elif word == "skip":  # hidden from the optimizer
                 groups = [
                     {**g, "params": [p for p in g["params"] if p not in left_out]}
                     for g in groups
@@ -106,7 +107,7 @@ class Update:
                 if own:
                     original = stack.enter_context(self.written_out(own, groups, original))
                 original()
-        finally:  # a setting that the optimizer refuses is not left in it
+        finally:  # remove a setting that the optimizer has refused
             self.optimizer.param_groups = kept
             for p, gradient in gradients.items():
                 p.grad = gradient
@@ -118,7 +119,7 @@ class Update:
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
 
     def one_by_one(self, original: Callable[[], Any]) -> Callable[[], Any]:
-        """The same step for each parameter, as if there were no other."""
+        """Return a step that updates each parameter as if it were the only one."""
 
         def step() -> None:
             groups = self.optimizer.param_groups
@@ -143,10 +144,10 @@ class Update:
         groups: Sequence[Mapping[str, Any]],
         original: Callable[[], Any],
     ) -> Iterator[Callable[[], Any]]:
-        """A step that moves the chosen parameters by an altered formula.
+        """Yield a step that updates the selected parameters by a mutated formula.
 
-        In a user's subclass it takes the place of the rule that PyTorch's class has: what is done
-        to gradients before it and to weights behind it stays.
+        In a user's subclass the formula replaces the rule of PyTorch's class: changes of gradients
+        before it and of weights after it are kept.
         """
 
         def with_formula(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -181,6 +182,7 @@ class Update:
                 del base.step
 
     def split(self, change: Alteration, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Split a group into unchanged parameters and those with a mutated setting."""
         chosen = {id(p) for p in self.chosen(change, group)}
         rest = [p for p in group["params"] if id(p) not in chosen]
         if rest:
@@ -193,6 +195,8 @@ class Update:
             }
 
     def regrade(self, change: Alteration, what: str) -> None:
+        """Transform the gradients of the selected parameters: clip, scale, centralize or take the
+        sign."""
         chosen = [
             p
             for g in self.optimizer.param_groups
@@ -220,7 +224,7 @@ class Update:
     def formula(
         self, p: torch.Tensor, group: Mapping[str, Any], change: Alteration, g: torch.Tensor
     ) -> None:
-        """The rule written out, with one thing changed."""
+        """Update a parameter by the written-out rule with one change."""
         state = self.states.setdefault(id(p), {})
         form = str(change.argument).removeprefix("form:")
         decoupled = isinstance(self.optimizer, torch.optim.AdamW)
@@ -230,11 +234,12 @@ class Update:
 
 
 def rule_of(optimizer: Any) -> str:
+    """Return the name of the rule of a torch optimizer; an empty string for any other."""
     return next((name for kind, name in RULES.items() if isinstance(optimizer, kind)), "")
 
 
 def setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """``beta1`` is the first of ``betas``."""
+    """Return a group's setting as keyword arguments; ``beta1`` is the first of ``betas``."""
     if name in ("beta1", "beta2"):
         betas = list(group["betas"])
         betas[int(name[-1]) - 1] = value
@@ -245,8 +250,8 @@ def setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
 
 
 def settings_of(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Numbers and flags of each group, its parameters, which rule it is, and the numbers that a
-    user's own class keeps beside them."""
+    """Describe each group: numbers and flags, parameter names, the rule, and the numbers that a
+    user's own class stores beside them."""
     rows = []
     for group in getattr(optimizer, "param_groups", []):
         row = {
@@ -261,7 +266,9 @@ def settings_of(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]
             for k, v in vars(optimizer).items()
             if isinstance(v, bool | int | float)
             and not k.startswith("_")
-            and not isinstance(optimizer, RuleOptimizer)  # whose flag compiles, for half a minute
+            and not isinstance(
+                optimizer, RuleOptimizer
+            )  # its flag would compile, for half a minute
         }
         rows.append(copy.deepcopy(row))
     return rows

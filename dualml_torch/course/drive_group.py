@@ -1,5 +1,5 @@
-"""Runs a student's start of a process group and of remote calls, on ranks that reach one another
-over a loopback interface that they share with nobody."""
+"""Run a student's start of a process group and of remote calls, on ranks that reach one another
+over a loopback interface of their own."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from dualml.course.starting import (
 )
 
 Arrays = Mapping[str, Any]
-#: Seconds that ranks wait for one another, in place of half an hour.
+#: Timeout of ranks that wait for one another, in seconds, in place of half an hour.
 WAIT_S = 4.0
-#: Of an agent behind the walls: no shared memory, no sockets of the file system.
+#: Options of an agent in the sandbox: no shared memory, no Unix sockets.
 AGENT = {"rpc_timeout": WAIT_S, "num_worker_threads": 2, "_transports": ["uv"],
          "_channels": ["basic"]}  # fmt: skip
 
 
 def told(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:
-    """Return a number as the framework takes it: from an argument, else from the environment."""
+    """Return a number as the framework reads it: from an argument, else from the environment."""
     value = options.get(name)
     return int(os.environ.get(variable, none) if value is None or value == -1 else value)
 
 
 @contextlib.contextmanager
 def watched(module: Any, rank: int, size: int) -> Iterator[None]:
-    """Check each start before it is made, and shorten its waits."""
+    """Check each start of a group or an agent inside the block, and shorten its timeouts."""
     init_group, init_rpc = dist.init_process_group, rpc.init_rpc
 
     def start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
@@ -48,7 +48,7 @@ def watched(module: Any, rank: int, size: int) -> Iterator[None]:
             bound = inspect.signature(original).bind(*arguments, **options)
             bound.apply_defaults()
             given = bound.arguments
-            # Where the framework finds no number it says so itself.
+            # Without a number the framework raises its own error.
             own = told(given, "rank", "RANK", rank)
             every = told(given, "world_size", "WORLD_SIZE", size)
             check_place(rank, size, own, every)
@@ -75,8 +75,8 @@ def watched(module: Any, rank: int, size: int) -> Iterator[None]:
 def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """``sum``: what the student's function returned, of the ranks' values, or of remote calls;
-    ``left``: 1 where something was not ended."""
+    """Run a student's function; ``sum`` is what it returned, of the ranks' values or of remote
+    calls; ``left`` is 1 if something was not shut down."""
     port = int(comm.broadcast(torch.tensor(find_port())))
     rank, size, value = comm.rank, comm.size, float(arrays["value"])
 
@@ -94,7 +94,7 @@ def group(
         os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
         try:
             found = as_number(getattr(module, target)(rank, size, LOOPBACK, port, work))
-            comm.barrier()  # an agent that is ended early would keep others from being answered
+            comm.barrier()  # an agent that stops early would not answer the others
             left = dist.is_initialized() or rpc._is_current_rpc_agent_set()
         finally:
             end_all()
@@ -102,7 +102,7 @@ def group(
 
 
 def end_all() -> None:
-    """End what a student's code has left."""
+    """Shut down what a student's code has left running."""
     with contextlib.suppress(RuntimeError, ValueError):
         if rpc._is_current_rpc_agent_set():
             rpc.shutdown(graceful=False)

@@ -1,4 +1,4 @@
-"""Runs a student's PyTorch code of Lab 3: samplers in a DataLoader, data parallel updates."""
+"""Run a student's PyTorch code of Lab 3: samplers in a DataLoader, data parallel updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEIGHTS = ("w1", "b1", "w2", "b2")
 def sampler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """See `dualml.course.drive_lab3.samplers`."""
+    """Run a student's sampler in PyTorch, see `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
 
     def make(rank: int, seed: int) -> Any:
@@ -36,7 +36,7 @@ def sampler(
 
 
 class Net(torch.nn.Module):
-    """(x − shift) → z / (1 + |z|) → outputs; ``shift`` is no parameter but a buffer."""
+    """The network (x − shift) → z / (1 + |z|) → outputs; ``shift`` is a buffer, not a parameter."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__()
@@ -52,11 +52,12 @@ class Net(torch.nn.Module):
         return outputs
 
     def values(self, prefix: str = "") -> dict[str, Any]:
+        """Return copies of parameters and buffers by name, with a prefix."""
         return {f"{prefix}{n}": v.detach().numpy().copy() for n, v in self.state_dict().items()}
 
 
 class Descent(torch.optim.Optimizer):
-    """θ ← θ − η·g, or with ``adaptive`` AdaGrad's θ ← θ − η·g/(√Σg² + ε)."""
+    """Gradient descent θ ← θ − η·g, or with ``adaptive`` AdaGrad: θ ← θ − η·g/(√Σg² + ε)."""
 
     def __init__(self, params: Any, lr: float, adaptive: bool, eps: float) -> None:
         super().__init__(params, {"lr": lr, "adaptive": adaptive, "eps": eps})
@@ -78,7 +79,7 @@ class Descent(torch.optim.Optimizer):
 def same_start(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Parameters and buffers after ``same_start``."""
+    """Run a student's ``same_start``; return parameters and buffers after it."""
     net = Net(arrays)
     getattr(module, target)(comm, net)
     return net.values()
@@ -87,7 +88,8 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/w1``: parameters after update 3, and, where asked for, ``3/loss``."""
+    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, ``3/loss`` its loss
+    if requested."""
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.parameters(), h["lr"], h["adaptive"], h["eps"])
     loss_fn = torch.nn.MSELoss()

@@ -1,4 +1,4 @@
-"""Runs a student's split of a model in PyTorch."""
+"""Run a student's split of a model in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Arrays = Mapping[str, Any]
 
 
 def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
-    """Rank 0: softsign(x·Wᵀ + b); rank 1: x·Wᵀ + b; and plain gradient descent."""
+    """Return a rank's stage, softsign(x·Wᵀ + b) on rank 0 and x·Wᵀ + b on rank 1, and gradient
+    descent for it."""
     out, wide = arrays["weight"].shape
     linear = torch.nn.Linear(wide, out)
     with torch.no_grad():
@@ -33,7 +34,8 @@ def parameters(stage: Any) -> Any:
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/weight``, ``3/bias``: of this rank's stage after update 3; ``3/loss`` on the last one."""
+    """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
+    ``3/loss`` on the last rank."""
     stage, optimizer = make(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
@@ -59,7 +61,8 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
+    """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
+    ``bias``."""
     watched = Watched(comm, ALLOWED["layer"])
     w, b, x, g = (torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)

@@ -1,4 +1,4 @@
-"""Runs a student's ZeRO in PyTorch."""
+"""Run a student's ZeRO optimizer in PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/parameters``: after update 3; ``m``, ``v``: at its end."""
+    """Run a student's ZeRO optimizer; ``3/parameters`` are the parameters after update 3, ``m``,
+    ``v`` the state at the end."""
     parameters = torch.from_numpy(arrays["p"].copy())
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
     watched = Watched(comm, ALLOWED["zero"])

@@ -1,4 +1,4 @@
-"""Runs a student's pipeline over RPC: rank 0 drives, ranks 1 and 2 hold the stages."""
+"""Run a student's RPC pipeline: rank 0 drives, ranks 1 and 2 hold the stages."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def name_of(rank: int) -> str:
 
 
 def start(comm: Any) -> None:
-    """Start this rank's agent of `torch.distributed.rpc`; the ranks reach one another over the
-    loopback interface that they share with nobody."""
+    """Start this rank's agent of `torch.distributed.rpc`; the ranks reach one another over a
+    loopback interface of their own."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = int(comm.broadcast(torch.tensor(door.getsockname()[1])))
@@ -45,14 +45,14 @@ def start(comm: Any) -> None:
 
 
 class Plain(Descent):
-    """Gradient descent that needs nothing but a learning rate."""
+    """Gradient descent that takes only a learning rate."""
 
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, lr, adaptive=False, eps=0.0)
 
 
 def stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
-    """One half, on the rank where this runs."""
+    """Make one half of the model on the rank where this runs."""
     linear = torch.nn.Linear(weight.shape[1], weight.shape[0])
     with torch.no_grad():
         linear.weight.copy_(weight)
@@ -61,13 +61,15 @@ def stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
 
 
 def values(reference: Any) -> dict[str, Any]:
+    """Return copies of the parameters of a referenced stage."""
     return {name: p.detach().numpy().copy() for name, p in parameters(reference.local_value())}
 
 
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/0/weight``: of stage 0 after update 3; ``3/loss``: before it. On rank 0 alone."""
+    """Run a student's pipeline on rank 0; ``3/0/weight`` is the weight of stage 0 after update 3,
+    ``3/loss`` the loss before it."""
     start(comm)
     comm.barrier()
     out: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""The probes of the catalogue in PyTorch, a file for each topic; see `dualml.diffs`."""
+"""Probes of the catalogue in PyTorch, one file per topic; see `dualml.diffs`."""

@@ -1,4 +1,5 @@
-"""Probes about several ranks in PyTorch; every rank calls them, and rank 0's answer is kept."""
+"""Probes of collectives and data parallel training in PyTorch; every rank calls them, and rank 0's
+answer is kept."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from dualml.diffs.inputs import normal
 
 
 def mine(rank: int, *shape: int) -> Tensor:
-    """Numbers of a rank's own."""
+    """Return normal numbers that differ between ranks."""
     return torch.tensor(normal(*shape, seed=rank))
 
 
 def everywhere(x: Tensor, size: int) -> NDArray:
-    """A tensor as each rank has it."""
+    """Return the values of a tensor on all ranks, stacked."""
     found = [torch.empty_like(x) for _ in range(size)]
     dist.all_gather(found, x)
     return torch.stack(found).numpy()
@@ -27,7 +28,7 @@ def everywhere(x: Tensor, size: int) -> NDArray:
 
 def gradient_reduction(rank: int, size: int) -> NDArray:
     model = nn.Linear(3, 1, bias=False)
-    parallel = DistributedDataParallel(model)  # without a name its hooks would go at once
+    parallel = DistributedDataParallel(model)  # unreferenced, its hooks would be removed
     parallel(mine(rank, 4, 3)).sum().backward()
     return model.weight.grad.numpy()
 

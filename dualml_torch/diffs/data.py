@@ -1,4 +1,4 @@
-"""Probes about data in PyTorch."""
+"""Probes of data loading in PyTorch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def order_of_a_seed_equal() -> NDArray:
 
 
 def epoch_order() -> int:
-    """Whether the second epoch has the order of the first."""
+    """Return whether the second epoch has the order of the first."""
     generator = torch.Generator().manual_seed(1)
     loader = DataLoader(SAMPLES, batch_size=8, shuffle=True, generator=generator)
     epochs = [torch.cat(list(loader)) for _ in range(2)]
@@ -37,7 +37,7 @@ def epoch_order() -> int:
 
 
 def distributed_sampler_epochs() -> int:
-    """Whether the second epoch has the order of the first."""
+    """Return whether the second epoch has the order of the first."""
     sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0)
     loader = DataLoader(SAMPLES, batch_size=8, sampler=sampler)
     epochs = [torch.cat(list(loader)) for _ in range(2)]
@@ -70,7 +70,7 @@ def distributed_sampler_padding() -> list[NDArray]:
 
 
 def shuffle_buffer() -> int:
-    """The largest number among the first 8 of 64."""
+    """Return the largest index among the first 8 of 64 samples."""
     generator = torch.Generator().manual_seed(1)
     return int(max(next(iter(DataLoader(SAMPLES, 8, shuffle=True, generator=generator)))))
 
@@ -98,7 +98,7 @@ def to_tensor_rounding() -> NDArray:
 
 
 def resize_antialias() -> NDArray:
-    """torchvision's `Resize` calls this, with `antialias=True` by default."""
+    """Call the function behind torchvision's `Resize`, with its default `antialias=True`."""
     image = torch.from_numpy(normal(1, 1, 16, 16))
     small = F.interpolate(image, size=(4, 4), mode="bilinear", antialias=True)
     return small[0, 0].numpy()

@@ -1,4 +1,4 @@
-"""Probes about initialisers in PyTorch."""
+"""Probes of initializers in PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.diffs.inputs import normal
 
 
 def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
-    """The probe, leaving the generators of torch and NumPy as it found them."""
+    """Wrap a probe so that it restores the state of torch's and NumPy's generators."""
 
     @functools.wraps(probe)
     def run() -> Any:
@@ -30,7 +30,7 @@ def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def spread(weight: torch.Tensor) -> dict[str, float]:
-    """Standard deviation, smallest and largest number."""
+    """Return standard deviation, minimum and maximum."""
     w = weight.detach().numpy()
     return {"std": float(w.std()), "min": float(w.min()), "max": float(w.max())}
 

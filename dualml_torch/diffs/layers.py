@@ -1,4 +1,4 @@
-"""Probes about layers in PyTorch."""
+"""Probes of layers in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml.diffs.inputs import normal
 
 
 def filled(layer: nn.Module) -> nn.Module:
-    """The layer with the same parameters on both sides."""
+    """Set a layer's parameters to the same numbers on both sides; return the layer."""
     for number, (_, param) in enumerate(sorted(layer.named_parameters())):
         param.data = 0.5 * tensor(normal(*param.shape, seed=number))
     return layer

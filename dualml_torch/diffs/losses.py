@@ -1,4 +1,4 @@
-"""Probes about losses in PyTorch."""
+"""Probes of losses in PyTorch."""
 
 from __future__ import annotations
 

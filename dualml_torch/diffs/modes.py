@@ -1,4 +1,4 @@
-"""Probes about modes and gradients in PyTorch."""
+"""Probes of modes and gradients in PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def train_mode_default() -> NDArray:
 
 
 def dropout_eval() -> float:
-    """How much of its input it drops."""
+    """Return the share of its input that the layer drops."""
     layer = nn.Dropout(p=0.5)
     return (layer(torch.ones(100_000)) == 0).float().mean().item()
 
@@ -106,7 +106,8 @@ def value_and_grad_order_equal() -> tuple[float, float]:
 
 
 def grad_position_tuple() -> NDArray:
-    """One argument, named in a tuple; the shape tells whether a tuple came back."""
+    """Return the gradient of one argument that is named in a tuple; the shape shows whether a tuple
+    is returned."""
     gradients = torch.func.grad(lambda x: x.square().sum(), argnums=(0,))(torch.ones(3))
     return np.asarray([gradient.numpy() for gradient in gradients])
 

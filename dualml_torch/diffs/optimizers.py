@@ -1,4 +1,4 @@
-"""Probes about optimizers in PyTorch."""
+"""Probes of optimizers in PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = {"weight": normal(3, 4) * 0.1, "bias": normal(3) * 0.1}
 def five_steps(
     make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], scale: float = 1.0
 ) -> dict[str, NDArray]:
-    """`WEIGHTS` after five steps with given gradients, which are `scale` times normal numbers."""
+    """Return `WEIGHTS` after five steps with given gradients, `scale` times normal numbers."""
     weights = {name: nn.Parameter(torch.tensor(array)) for name, array in WEIGHTS.items()}
     optimizer = make(list(weights.values()))
     for step in range(5):
@@ -77,7 +77,7 @@ def adamw_bias_correction() -> dict[str, NDArray]:
 
 
 def adamw_defaults() -> dict[str, NDArray]:
-    """Gradients of zero leave nothing but the decay."""
+    """Return weights after steps with zero gradients, which leave only the decay."""
     return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.1), scale=0.0)
 
 
@@ -176,7 +176,7 @@ def weights_replaced() -> NDArray:
 
 
 def loaded_weights_shared() -> NDArray:
-    """The copy is to stay as it was when the original goes on learning."""
+    """Return a copy of loaded weights that must not change when the original is trained further."""
     original, copy = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
     nn.init.ones_(original.weight)
     copy.load_state_dict(original.state_dict())
@@ -187,7 +187,7 @@ def loaded_weights_shared() -> NDArray:
 
 
 def cloned_state() -> dict[str, NDArray]:
-    """The state of an optimizer of one's own is to begin with zeros."""
+    """Return weights after steps of a custom optimizer whose state must start from zeros."""
     weights = {name: torch.tensor(array) for name, array in WEIGHTS.items()}
     moments = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for step in range(5):

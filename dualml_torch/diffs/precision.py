@@ -1,4 +1,4 @@
-"""Probes about mixed precision and the scale of the loss in PyTorch."""
+"""Probes of mixed precision and loss scaling in PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dualml.diffs.inputs import classes, normal
 
 
 def linear() -> nn.Linear:
-    """Whole numbers, whose products no type has to round."""
+    """Make a layer with integer weights, whose products no type has to round."""
     layer = nn.Linear(8, 4, bias=False)
     layer.weight.data = tensor(classes(5, 4, 8).astype(np.float32))
     return layer
@@ -73,7 +73,7 @@ def loss_scale_least_equal() -> float:
 
 
 def trained(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDArray:
-    """A weight after three updates of a scaled loss."""
+    """Return a weight after three updates of a scaled loss."""
     layer = nn.Linear(8, 4, bias=False)
     layer.weight.data = tensor(normal(4, 8))
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)

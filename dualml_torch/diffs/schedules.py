@@ -1,4 +1,4 @@
-"""Probes about learning-rate schedules in PyTorch."""
+"""Probes of learning-rate schedules in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rates(
     epochs: int = 8,
     batches: int = 1,
 ) -> NDArray:
-    """How far SGD goes at each of its steps; the scheduler steps once in an epoch."""
+    """Return the step sizes of SGD; the scheduler steps once per epoch."""
     weight = nn.Parameter(torch.zeros(()))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scheduler, places = make(optimizer), [0.0]

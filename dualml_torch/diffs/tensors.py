@@ -1,4 +1,4 @@
-"""Probes about tensors in PyTorch."""
+"""Probes of tensor operations in PyTorch."""
 
 from __future__ import annotations
 

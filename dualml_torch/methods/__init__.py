@@ -1,7 +1,7 @@
-"""Ways to train in PyTorch, one file each, beside the file ``single`` that they change.
+"""PyTorch training methods, one file each, all of them variations of the file ``single``.
 
-A file's ``Method`` is the whole of it: what is made once, and one update. `dualml_torch.methods.
-training` feeds it a trial's batches and looks at its weights.
+A file's ``Method`` contains the whole method: its construction, and one update.
+`dualml_torch.methods.training` feeds it a trial's batches and reads its weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def method(
     comm: Communicator | None,
     config: Mapping[str, Any] | None = None,
 ) -> TorchMethod:
-    """See `dualml.methods.driven.Driving`."""
+    """Make a training method by name, see `dualml.methods.engine.EngineSupport`."""
     info = known("torch", name)
     info.check()
     file = importlib.import_module(f"{__name__}.{info.file or name}")

@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: `prepare` puts around model and optimizer what the processes need."""
+"""Hugging Face Accelerate: `prepare` wraps model and optimizer for the processes."""
 
 from accelerate import Accelerator
 

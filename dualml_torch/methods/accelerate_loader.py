@@ -1,6 +1,6 @@
-"""As ``accelerate``; the training set goes through a prepared loader, which gives every process its
-slice of each global batch. With ``even_batches``, the default, it would fill the last batch up with
-samples of the first one."""
+"""The method ``accelerate`` with the training set in a prepared loader, which gives every process
+its slice of each global batch. With ``even_batches``, the default, it would fill up the last batch
+with samples of the first one."""
 
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
@@ -11,7 +11,7 @@ from dualml_torch.methods.base import Base, Given
 
 
 class Batches:
-    """A batch sampler of the plan's global batches."""
+    """A batch sampler that yields the plan's global batches."""
 
     drop_last = False
 
@@ -45,7 +45,7 @@ class Method(Base):
 
     def load(self, batches):
         full = self.sampler.batch_size
-        while batches:  # a smaller batch ends an epoch: Accelerate leaves it out before others
+        while batches:  # a smaller batch ends an epoch: Accelerate would drop it before others
             ends = [n for n, batch in enumerate(batches, 1) if len(batch) < full]
             end = ends[0] if ends else len(batches)
             self.sampler.batches = [batch.tolist() for batch in batches[:end]]

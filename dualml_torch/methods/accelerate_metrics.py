@@ -1,6 +1,6 @@
-"""As ``accelerate``; the test set goes through a prepared loader, and `gather_for_metrics` leaves
-out what the loader repeats so that all processes have equally many batches. Without ``prepared``
-every process tests everything, as in scripts that forget to prepare the loader."""
+"""The method ``accelerate`` with the test set in a prepared loader: `gather_for_metrics` removes
+the samples that the loader repeats so that all processes have equally many batches. Without
+``prepared`` every process tests everything, as in scripts that forget to prepare the loader."""
 
 import torch
 from accelerate import Accelerator

@@ -1,6 +1,6 @@
-"""DistributedDataParallel with gradients of four micro-batches added up before they are averaged.
+"""DistributedDataParallel with the gradients of four micro-batches accumulated before averaging.
 
-The processes talk once an update, whatever the number of micro-batches.
+The processes communicate once per update, whatever the number of micro-batches.
 """
 
 from contextlib import nullcontext

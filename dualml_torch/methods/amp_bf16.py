@@ -1,4 +1,4 @@
-"""One process; matrix products in bfloat16, which has float32's range: no loss is scaled.
+"""One process with matrix products in bfloat16, which has float32's range: no loss scaling.
 
 Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training".
 """

@@ -1,4 +1,5 @@
-"""One process; matrix products in float16, and a loss scaled so that small gradients are not lost.
+"""One process with matrix products in float16, and a scaled loss so that small gradients do not
+vanish.
 
 Source: Micikevicius et al. 2018, "Mixed Precision Training".
 """

@@ -1,4 +1,4 @@
-"""What every file of this folder is given, and what it has to say."""
+"""The interface of a training method: what it is given, and what it must provide."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dualml_torch.model import Network
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What a trial brings to a method.
+    """The inputs of a method: model, optimizer factory, loss, data and options of a trial.
 
     Attributes:
         model: with the plan's weights, on the device.
         optimizer: parameters → the arm's optimizer.
         criterion: logits, labels → mean loss.
-        processes: how many there are.
-        samples: x (N, …) and y of the training set, in the host's memory.
+        processes: number of processes.
+        samples: x (N, …) and y of the training set, in host memory.
         batch: samples of a full update of all processes together.
-        options: of the method, as `dualml.methods` has them.
-        config: of its engine, the user's own, which agrees with the plan.
+        options: options of the method, see `dualml.methods`.
+        config: the user's own configuration of the engine, consistent with the plan.
     """
 
     model: Network
@@ -41,11 +41,12 @@ class Given:
 
 
 class Base(ABC):
-    """One method.
+    """Base class of the training methods.
 
     Attributes:
-        weight: of this process's mean loss among those of all: 1 but in an uneven last batch.
-        sharded, keeps: see `dualml.methods.driven.MethodTraining`.
+        weight: weight of this process's mean loss in the mean over all processes: 1 except in an
+            uneven last batch.
+        sharded, is_resumable: see `dualml.methods.engine.MethodTraining`.
     """
 
     weight: float = 1.0
@@ -58,14 +59,14 @@ class Base(ABC):
 
     @abstractmethod
     def step(self, x: tuple[Tensor, ...], y: Tensor) -> Tensor:
-        """One update with the samples of this process; their mean loss before it.
+        """Make one update with the samples of this process and return their mean loss before it.
 
         Args:
-            x: what the model takes: samples, and masks where it has Dropout.
+            x: inputs of the model: samples, and masks if it has Dropout.
         """
 
     def load(self, batches: Sequence[Array]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Deal out global batches, positions (n,), by a loader that the engine has prepared: of
+        """Distribute global batches, positions (n,), by a loader that the engine has prepared; for
         methods that are ``prepared`` in `methods.toml`.
 
         Returns:
@@ -75,12 +76,12 @@ class Base(ABC):
 
     @property
     def groups(self) -> Mapping[str, list[list[int]]]:
-        """Kind of group → ranks of each, where an engine divides them."""
+        """Ranks of each group by kind of group, if an engine forms groups."""
         return {}
 
     def tested(self, predict: Callable[[Tensor], Tensor], samples: int) -> Tensor | None:
-        """What all processes have predicted, one row a sample that was tested, in any order; None:
-        dualml deals the samples out and counts them. All ranks call it.
+        """Return the predictions of all processes, one row per tested sample in any order; None:
+        dualml distributes the samples and counts. All ranks call it.
 
         Args:
             predict: positions (n,) of samples → their rows, (n, k).
@@ -88,19 +89,19 @@ class Base(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 — most engines take nothing
-        """Give back what the engine has taken outside of the device."""
+        """Release what the engine holds outside of the device."""
 
     @property
     def processes(self) -> int:
-        """As many as the engine says there are."""
+        """Number of processes that the engine reports."""
         there = torch.distributed.is_available() and torch.distributed.is_initialized()
         return torch.distributed.get_world_size() if there else 1
 
     @property
     def scale(self) -> float | None:
-        """What the loss is multiplied with; None where no update is ever passed over. Its owner is
-        the method, Accelerate's optimizer, or DeepSpeed's, which looks for gradients that are not
-        finite in float32, too."""
+        """Current loss scale; None if no update is ever skipped. The method, Accelerate's
+        optimizer, or DeepSpeed's holds it; DeepSpeed checks for non-finite gradients in float32,
+        too."""
         scaler = getattr(self, "scaler", None) or getattr(self.optimizer, "scaler", None)
         if scaler is not None:
             return float(scaler.get_scale())
@@ -108,6 +109,6 @@ class Base(ABC):
         return None if scale is None else float(scale)
 
     def whole(self, model: nn.Module) -> dict[str, Tensor]:
-        """Name → whole parameter of the model that was given, where each rank holds a part; all
-        ranks call it."""
+        """Return the full parameters of the model by name, gathered if they are sharded; all ranks
+        call it."""
         return {name: p.detach() for name, p in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""One process; every batch is split over its GPUs, and the model copied to them each time."""
+"""One process that splits every batch over its GPUs and copies the model to them each time."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""One process for each part of the batch; gradients are averaged during the backward pass.
+"""One process per part of the batch; gradients are averaged during the backward pass.
 
 Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
 """

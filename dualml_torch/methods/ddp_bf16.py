@@ -1,5 +1,5 @@
-"""DistributedDataParallel around a model whose matrix products are in bfloat16; parameters are
-float32, and so are the gradients that the processes average.
+"""DistributedDataParallel around a model with matrix products in bfloat16; parameters and averaged
+gradients are float32.
 
 Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training";
 Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training".

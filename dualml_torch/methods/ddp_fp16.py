@@ -1,6 +1,6 @@
-"""DistributedDataParallel around a model whose matrix products are in float16, with a scaled loss;
-parameters are float32, and so are the gradients that the processes average. One that overflows on
-one process is infinite on all of them after that: all skip the same updates.
+"""DistributedDataParallel around a model with matrix products in float16 and a scaled loss;
+parameters and averaged gradients are float32. An overflow on one process makes the average infinite
+on all of them: all skip the same updates.
 
 Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training";
 Micikevicius et al. 2018, "Mixed Precision Training".

@@ -1,5 +1,5 @@
-"""DeepSpeed: its engine keeps the optimizer's state (ZeRO 1), gradients (ZeRO 2), and weights (ZeRO
-3), in shards; in bfloat16 where it is told so, and state and weights in host memory or on disk.
+"""DeepSpeed: its engine shards optimizer state (ZeRO 1), gradients (ZeRO 2) and weights (ZeRO 3);
+optionally in bfloat16, with state and weights in host memory or on disk.
 
 Sources: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models"; Ren et al. 2021, "ZeRO-Offload"; Rajbhandari et al. 2021, "ZeRO-Infinity".
@@ -16,18 +16,18 @@ from torch import nn
 from dualml.errors import Unsupported
 from dualml_torch.methods.base import Base, Given
 
-#: What the plan decides, and what DeepSpeed would do unless it is told.
+#: Settings that the plan decides, and defaults of DeepSpeed that must be overridden.
 CONFIG = {
-    "train_micro_batch_size_per_gpu": 1,  # asked for; batches may have any size
+    "train_micro_batch_size_per_gpu": 1,  # required; batches may have any size
     "zero_allow_untested_optimizer": True,
     "zero_force_ds_cpu_optimizer": False,
-    "gradient_clipping": 0.0,  # 1.0 unless it is told: another rule of update
+    "gradient_clipping": 0.0,  # the default of 1.0 would change the update rule
 }
 
 
 class Lowered(nn.Module):
-    """A model whose weights are bfloat16; what its layers make of them in float32, such as means,
-    is cast for the next product."""
+    """A model with bfloat16 weights; float32 intermediate results, such as means, are cast for the
+    next product."""
 
     def __init__(self, model):
         super().__init__()
@@ -43,7 +43,7 @@ class Method(Base):
     keeps = False
 
     def __init__(self, given: Given) -> None:
-        # It would compile an extension first, for minutes, that two processes can do without.
+        # Skip an extension that takes minutes to compile and that two processes do not need.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.folder = ""
         config = {**given.config, **CONFIG, "bf16": {"enabled": "bf16" in given.options}}
@@ -62,10 +62,10 @@ class Method(Base):
         return loss.detach()
 
     def sharing(self, given):
-        """What is in shards, and where."""
+        """Return DeepSpeed's ``zero_optimization`` configuration: stage, and offloading devices."""
         own, options = given.config.get("zero_optimization", {}), given.options
         table = {
-            "stage3_param_persistence_threshold": 0,  # smaller tensors would stay whole
+            "stage3_param_persistence_threshold": 0,  # smaller tensors would not be sharded
             **own,
             "stage": options["stage"],
         }
@@ -77,7 +77,7 @@ class Method(Base):
         return table
 
     def disk(self, path):
-        """A folder of this process for files of weights and state."""
+        """Return a folder of this process for files of weights and state."""
         if not deepspeed.ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
             raise Unsupported(
                 "DeepSpeed reads and writes disks by libaio, which it compiles against: install it "

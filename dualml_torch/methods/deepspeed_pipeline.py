@@ -1,6 +1,6 @@
-"""DeepSpeed's PipelineModule: consecutive layers in stages, each on other ranks; ranks with the
-same stage average their gradients. The samples of a pipe group go through it as one micro-batch for
-each of its ranks.
+"""DeepSpeed's PipelineModule: consecutive layers form stages on different ranks; ranks with the
+same stage average their gradients. The samples of a pipeline group are processed as one micro-batch
+for each of its ranks.
 
 Source: Microsoft, "DeepSpeed: Extreme-scale model training for everyone", 2020 (3D parallelism).
 """
@@ -18,8 +18,8 @@ from dualml_torch.model import Part
 
 
 class Stage(nn.Module):
-    """One layer: it takes the values before it and gives those after it, as a tuple; of a text that
-    is padded with where its tokens are."""
+    """One layer as a pipeline module: maps the values before it to those after it, as a tuple; for
+    padded text with a mask of the tokens."""
 
     def __init__(self, part, padded, first, last):
         super().__init__()
@@ -43,7 +43,7 @@ class Method(Base):
     def __init__(self, given: Given) -> None:
         stages, spec = given.options["stages"], given.model.spec
         check(given.model, given.processes, stages)
-        # It would compile an extension first, for minutes, that processes can do without.
+        # Skip an extension that takes minutes to compile and that these processes do not need.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(auto_mpi_discovery=False)
         own, ends = given.model.canonical(), (0, len(spec.layers) - 1)
@@ -58,7 +58,7 @@ class Method(Base):
         self.shapes = {name: p.shape for name, p in own.items()}
         self.grid, self.owners = module._grid, owners(module, layers, own)
         config = {
-            "train_micro_batch_size_per_gpu": 1,  # asked for; batches may have any size
+            "train_micro_batch_size_per_gpu": 1,  # required; batches may have any size
             "gradient_accumulation_steps": stages,
             "gradient_clipping": 0.0,
         }
@@ -81,7 +81,7 @@ class Method(Base):
 
     @property
     def groups(self):
-        """Ranks whose stages make the model, and ranks that have the same stage."""
+        """Ranks of each pipeline, and ranks that hold the same stage."""
         return {"pipe": self.grid.pipe_groups, "data": self.grid.dp_groups}
 
     def whole(self, model):
@@ -94,7 +94,7 @@ class Method(Base):
 
 
 def owners(module, layers, parameters):
-    """Parameter → the stage that has its layer."""
+    """Map each parameter to the stage that has its layer."""
     names = {id(p): name for name, p in parameters.items()}
     bounds = list(zip(module.parts, module.parts[1:], strict=False))
     return {
@@ -106,7 +106,7 @@ def owners(module, layers, parameters):
 
 
 def check(model, processes, stages):
-    """Refuse what the engine would train otherwise than asked for."""
+    """Raise Unsupported for models that the engine would train differently than requested."""
     if processes % stages:
         raise Unsupported(f"PipelineModule has {stages} stages here; {processes} ranks are no "
                           f"multiple of it: set world_size = {stages} or {2 * stages}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every process keeps a shard of the parameters, gradients and state, and gathers the parameters
+"""FSDP: every process keeps a shard of parameters, gradients and state, and gathers the parameters
 when they are needed: of the whole model at once, or layer by layer.
 
 Source: Zhao et al. 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel".
@@ -16,7 +16,7 @@ class Method(Base):
     keeps = False
 
     def __init__(self, given: Given) -> None:
-        if "reshard" in given.options:  # a group for each layer; what is left is one more
+        if "reshard" in given.options:  # a group per layer, and one for the rest
             for layer in layers(given.model):
                 fully_shard(layer, reshard_after_forward=given.options["reshard"])
         self.model = fully_shard(given.model)
@@ -35,7 +35,8 @@ class Method(Base):
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """Those with parameters; refused where two of them share one, which FSDP would train twice."""
+    """Return the layers with parameters; raise Unsupported if layers share one, which FSDP would
+    train twice."""
     if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
         raise Unsupported("fully_shard layer by layer trains what layers share as parameters of "
                           "each; leave the table untied (sizes.tied = false), or use method = fsdp"

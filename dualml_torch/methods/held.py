@@ -1,4 +1,4 @@
-"""What a process of a method holds in memory, whatever engine its tensors belong to."""
+"""Memory of one process of a method, whatever engine its tensors belong to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualml_torch.memory import keeping, memory_of, nbytes, state_bytes
 from dualml_torch.methods.base import Base
 from dualml_torch.optim import RuleOptimizer
 
-Sizes = dict[int, int]  # where memory begins → its bytes
+Sizes = dict[int, int]  # storage address → bytes
 
 
 def memory(
@@ -26,13 +26,16 @@ def memory(
     update: Callable[[], bool] | None = None,
     samples: Sequence[Tensor] = (),
 ) -> Memory:
-    """See `dualml.backend.Memory`. Copies of weights that the engine's optimizer updates in their
-    place count as its state. What an engine keeps outside of PyTorch, as Horovod does, is not seen.
+    """Measure the memory of this process, see `dualml.backend.MemoryUsage`.
+
+    Copies of weights that the engine's optimizer updates in their place count as state. Memory that
+    an engine holds outside of PyTorch, as Horovod does, is not visible.
 
     Args:
-        optimizer: the arm's own, inside of whatever the engine puts around it.
-        update: makes one, and says whether it was made; without it there are no gradients.
-        samples: that the update is made with.
+        optimizer: the arm's own, inside of any wrappers of the engine.
+        update: makes an update and returns whether it was applied; without it there are no
+            gradients.
+        samples: inputs of the update.
     """
     own = {memory_of(part(t)) for t in (*model.parameters(), *model.buffers())}
     besides, kept, passes = Besides(model, method, own), Sizes(), [0]
@@ -40,11 +43,11 @@ def memory(
         lasting = own | {memory_of(tensor) for tensor in samples}
         places = set(lasting)
 
-        def forward(*_: Any) -> None:  # of another micro-batch, perhaps
+        def forward(*_: Any) -> None:  # perhaps another micro-batch
             passes.append(sum(kept.values()))
             kept.clear()
 
-        def look(*_: Any) -> None:  # where weights were that are given back, activations may be
+        def look(*_: Any) -> None:  # freed weights' storage may be reused
             places.clear()
             places.update(lasting, besides.gather())
 
@@ -54,7 +57,7 @@ def memory(
             *(m.register_forward_hook(look) for m in model.modules()),
             optimizer.register_step_pre_hook(lambda *_: besides.step(optimizer)),
         ]
-        for _ in range(HOPELESS):  # a loss scale that is too large is halved
+        for _ in range(HOPELESS):  # too large a loss scale is halved
             with keeping(kept, places):
                 if update():
                     break
@@ -71,11 +74,11 @@ def memory(
 
 
 class Besides:
-    """Gradients as the optimizer gets them, and what there is besides until then: weights that are
-    collected for a forward pass, gradients that are sent away, and buffers to send them in.
+    """Tracks gradients as the optimizer gets them, and transient memory until then: gathered
+    weights, gradients that are sent away, and communication buffers.
 
     Args:
-        own: where the memory of this process's weights begins.
+        own: storage addresses of this process's weights.
 
     Attributes:
         gradients: bytes.
@@ -85,12 +88,13 @@ class Besides:
         self.model, self.method, self.own = model, method, own
         self.handles = dict[int, torch.utils.hooks.RemovableHandle]()
         self.weights = dict[int, nn.Parameter]()  # by identity
-        #: Of each moment when a gradient is ready: buffers, and gradients by parameter.
+        #: At each moment when a gradient was ready: buffers, and gradients by parameter.
         self.moments: list[tuple[Sizes, dict[int, Sizes]]] = []
         self.gradients, self.stepped = 0, set[int]()
 
     def gather(self) -> set[int]:
-        """Around a layer's forward pass: where the memory of weights begins that were collected."""
+        """Return the storage addresses of gathered weights; called around a layer's forward
+        pass."""
         there = list(self.model.parameters())
         for p in there:
             if id(p) not in self.handles:
@@ -100,6 +104,7 @@ class Besides:
         return set(map(memory_of, now))
 
     def ready(self, _: Tensor) -> None:
+        """Record buffers and gradients at the moment when a gradient is ready."""
         weights = list(self.weights.values())
         parameters = (*self.model.parameters(), *weights)
         gradients = {id(p): sizes([local(p.grad)]) for p in parameters if p.grad is not None}
@@ -107,13 +112,13 @@ class Besides:
         self.moments.append((sizes(there), gradients))
 
     def step(self, optimizer: RuleOptimizer) -> None:
-        """Before the optimizer's step."""
+        """Record the gradients before the optimizer's step."""
         every = [p for p in (*self.model.parameters(), *updated(optimizer)) if p.grad is not None]
         views = {local(p.grad).data_ptr(): local(p.grad) for p in every}
         self.gradients, self.stepped = nbytes(views.values()), {id(p) for p in every}
 
     def most(self) -> int:
-        """Bytes of what there was besides at once."""
+        """Return the peak bytes of transient memory."""
         most = 0
         for there, gradients in self.moments:
             sent = [size for p, size in gradients.items() if p not in self.stepped]
@@ -123,13 +128,13 @@ class Besides:
 
 
 def sizes(tensors: Iterable[Tensor]) -> Sizes:
-    """Of the memory behind some tensors, each piece once; 0 where it was given back."""
+    """Return the bytes of the storages of some tensors by address; 0 for a freed storage."""
     return {memory_of(t): t.untyped_storage().nbytes() for t in tensors}
 
 
 def buffers(method: Base) -> list[Tensor]:
-    """In which DeepSpeed puts gradients together during the backward pass: a list of them, but of
-    stage 3 one; there also where the sums lie until the optimizer steps."""
+    """Return the tensors in which DeepSpeed collects gradients during the backward pass, and those
+    that keep the sums until the optimizer steps."""
     buckets = getattr(method.optimizer, "ipg_buckets", {}).values()
     there = [b.buffer for b in buckets if b.buffer is not None]
     each = [t for some in there for t in ([some] if isinstance(some, Tensor) else some)]
@@ -138,7 +143,7 @@ def buffers(method: Base) -> list[Tensor]:
 
 
 def ddp_buckets(method: Base) -> int:
-    """Bytes of the copies of gradients that DistributedDataParallel keeps."""
+    """Return the bytes of DistributedDataParallel's gradient buckets."""
     model = getattr(method, "model", None)
     if not isinstance(model, DistributedDataParallel):
         return 0
@@ -148,8 +153,8 @@ def ddp_buckets(method: Base) -> int:
 
 
 def in_flight(model: nn.Module) -> Iterator[Tensor]:
-    """Weights that FSDP collects for a group ahead of its turn, and the gradients of a group while
-    they are sent."""
+    """Yield the weights that FSDP has gathered ahead of their turn, and the gradients that are
+    being reduced."""
     states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
     for group in (group for state in states for group in state._fsdp_param_groups):
         if (ahead := group._all_gather_result) is not None:
@@ -158,16 +163,17 @@ def in_flight(model: nn.Module) -> Iterator[Tensor]:
 
 
 def part(tensor: Tensor) -> Tensor:
-    """This rank's part of a weight: DeepSpeed's stage 3 empties the tensor itself."""
+    """Return this rank's shard of a weight; DeepSpeed's stage 3 empties the parameter itself."""
     shard: Tensor = tensor.ds_tensor if hasattr(tensor, "ds_tensor") else local(tensor)
     return shard
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor that ranks share; any other as it is."""
+    """Return this rank's shard of a DTensor; any other tensor unchanged."""
     shard: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return shard
 
 
 def updated(optimizer: RuleOptimizer) -> list[Any]:
+    """Return the parameters that an optimizer updates."""
     return [p for group in optimizer.param_groups for p in group["params"]]

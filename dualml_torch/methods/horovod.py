@@ -1,5 +1,5 @@
-"""Horovod: an optimizer that sums the gradients of all processes before it steps; where it is told
-so, as float16.
+"""Horovod: an optimizer that sums the gradients of all processes before it steps, optionally
+compressed to float16.
 
 Source: Sergeev and Del Balso 2018, "Horovod: fast and easy distributed deep
 learning in TensorFlow".
@@ -40,8 +40,8 @@ class Method(Base):
 
 
 def begin_state(optimizer):
-    """Make the state that the first update would make: of an optimizer without one Horovod's
-    broadcast makes an update with zero gradients, which counts as one."""
+    """Initialize the optimizer state: without one, Horovod's broadcast makes an update with zero
+    gradients, which counts as a step."""
     for group in optimizer.param_groups:
         for p in group["params"]:
             optimizer.state[p].update(step=0, **optimizer.initial_state(p, group))

@@ -1,4 +1,4 @@
-"""One process: the loop that every other file here is a change of."""
+"""One process: the loop that all other files here vary."""
 
 from dualml_torch.methods.base import Base, Given
 

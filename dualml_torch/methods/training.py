@@ -1,4 +1,4 @@
-"""A trial's data and looks around a method, which makes the updates."""
+"""A trial's data and evaluation around a method, which makes the updates."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from dualml_torch.training import numpy
 
 
 class TorchMethod(MethodTraining, Weighable):
-    """See `dualml.methods.driven.MethodTraining`.
+    """PyTorch implementation of `dualml.methods.engine.MethodTraining`.
 
-    Every trial makes its method anew: engines keep more than weights and state.
+    Every trial makes its method anew: engines hold more than weights and state.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TorchMethod(MethodTraining, Weighable):
         self.make, self.info, self.recipe, self.device = make, info, recipe, device
         self.config, self.method = handed_on(config or {}), None
         self.ranks, self.now = 1 if comm is None else comm.size, 0
-        if comm is not None:  # engines look for what torchrun says
+        if comm is not None:  # engines expect torchrun's variables
             for name, value in (("RANK", comm.rank), ("WORLD_SIZE", comm.size)):
                 os.environ.setdefault(name, str(value))
                 os.environ.setdefault(f"LOCAL_{name}", str(value))
@@ -53,7 +53,7 @@ class TorchMethod(MethodTraining, Weighable):
         self.begin(recipe.weights)
 
     def begin(self, weights: Mapping[str, Array]) -> None:
-        """The method before its first update, with these weights."""
+        """Make the method anew with these weights, before its first update."""
         self.close()
         self.model = self.network(weights).train()
         self.seen = self.network(weights) if self.sharded else self.model
@@ -79,9 +79,11 @@ class TorchMethod(MethodTraining, Weighable):
             self.method.close()
 
     def stepped(self, *_: Any) -> None:
+        """Note that the optimizer has stepped; a hook of the arm's optimizer."""
         self.made = True
 
     def network(self, weights: Mapping[str, Array]) -> Network:
+        """Make a network with these weights on the device."""
         network = Network(self.recipe.spec).to(self.device)
         network.load(weights)
         return network
@@ -103,7 +105,7 @@ class TorchMethod(MethodTraining, Weighable):
     def update(
         self, x: tuple[torch.Tensor, ...], y: torch.Tensor, step: int, weight: float
     ) -> list[tuple[torch.Tensor, float]]:
-        """Make one update of what the model takes."""
+        """Make one update from the model's inputs and labels; return the lazy loss."""
         self.method.weight, self.made = weight, False
         loss = self.method.step(x, y)
         self.now = step
@@ -115,12 +117,12 @@ class TorchMethod(MethodTraining, Weighable):
         return self.method.scale or 1.0
 
     def tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """What the model takes for these samples in the next update, and their labels."""
+        """Return the model's inputs for these samples in the next update, and their labels."""
         index = torch.from_numpy(part).to(self.device)
         return (self.x.index_select(0, index), *self.drawn(part)), self.y.index_select(0, index)
 
     def drawn(self, part: Array) -> list[torch.Tensor]:
-        """Masks of Dropout for these samples in the next update."""
+        """Draw the Dropout masks of these samples for the next update."""
         drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part).values()
         return [torch.from_numpy(mask).to(self.device) for mask in drawn]
 
@@ -167,14 +169,14 @@ class TorchMethod(MethodTraining, Weighable):
         return state(self.own(), list(self.model.canonical())) | skips
 
     def own(self) -> Any:
-        """The arm's optimizer, inside of whatever an engine puts around it."""
+        """Return the arm's optimizer, inside of any wrappers of the engine."""
         inner = self.method.optimizer
         while not isinstance(inner, RuleOptimizer):
             inner = getattr(inner, "optimizer", None) or inner.optim
         return inner
 
     def memory(self, batch: Array | None = None) -> Memory:
-        """Of one more update, after which the method begins anew."""
+        """Measure the memory during one more update, after which the method must begin anew."""
         if batch is None:
             return memory(self.model, self.method, self.own())
         x, y = self.tensors(batch)

@@ -1,4 +1,4 @@
-"""DistributedDataParallel, with the optimizer's state divided among the processes.
+"""DistributedDataParallel with the optimizer state sharded among the processes.
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", stage 1.

@@ -1,4 +1,4 @@
-"""Modules of decoders.
+"""PyTorch modules of decoders.
 
 Shapes: B batch, T positions, G groups of R heads, K entries of a head.
 """
@@ -16,7 +16,7 @@ from dualml.model.decoder import turns
 
 
 class SwiGLU(nn.Module):
-    """(…, 2·D) → (…, D)."""
+    """SwiGLU activation, (…, 2·D) → (…, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = x.chunk(2, -1)
@@ -24,7 +24,8 @@ class SwiGLU(nn.Module):
 
 
 class GroupedAttention(nn.Module):
-    """Written out on a GPU, as `modules.Attention` is. Positions are turned in float32."""
+    """Causal grouped-query attention; written out on a GPU like `modules.Attention`. Rotary
+    embeddings are computed in float32."""
 
     cos: Tensor
     sin: Tensor
@@ -46,11 +47,11 @@ class GroupedAttention(nn.Module):
         if x.is_cpu:
             if r > 1:
                 k, v = (y[..., None, :].expand(-1, -1, -1, r, -1) for y in (k, v))
-            # In the order of x, as the kernel's result then is: nothing is copied behind it.
+            # In the order of x, which the kernel's result keeps: no copy is needed afterwards.
             q, k, v = (y.reshape(b, length, -1, width).transpose(1, 2) for y in (q, k, v))
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(b, length, -1)
-        # The heads of a group see the same keys: their queries are one long sequence.
+        # The heads of a group see the same keys: their queries form one long sequence.
         q = q.permute(0, 2, 3, 1, 4).reshape(b, groups, -1, width)
         scores = q @ k.permute(0, 2, 3, 1) / math.sqrt(width)
         before = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
@@ -59,12 +60,12 @@ class GroupedAttention(nn.Module):
         return y.permute(0, 3, 1, 2, 4).reshape(b, length, -1)
 
     def turned(self, x: Tensor) -> Tensor:
-        """(B, T, …, K) with the pairs of entries turned by the angles of their positions."""
+        """Apply rotary embeddings to (B, T, …, K)."""
         return rotated(x, self.cos, self.sin)
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(B, T, …, K) with the pairs of entries turned by angles of (T, K / 2), in float32."""
+    """Rotate pairs of entries of (B, T, …, K) by angles of (T, K / 2), in float32."""
     first, second = x.float().chunk(2, -1)
     shape = (len(cos), *[1] * (x.dim() - 3), -1)
     cos, sin = cos.view(shape), sin.view(shape)

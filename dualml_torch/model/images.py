@@ -1,4 +1,4 @@
-"""Modules of deeper networks for images that `torch.nn` lacks."""
+"""Modules of deeper image networks that `torch.nn` lacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class GlobalAvgPool2d(nn.Module):
-    """(B, C, H, W) → (B, C): `nn.AdaptiveAvgPool2d(1)`, flattened."""
+    """Global average pooling, (B, C, H, W) → (B, C): `nn.AdaptiveAvgPool2d(1)`, flattened."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean((2, 3))

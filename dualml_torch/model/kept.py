@@ -1,8 +1,9 @@
-"""What autograd keeps of each layer on a CPU in float32, as `dualml.model.kept` counts it.
+"""Activations that autograd saves for each layer on a CPU in float32, as
+`dualml.model.saved_activations` counts them.
 
-Attention is one fused kernel there, which keeps no scores: of every row of them it keeps the
-logarithm of the sum that the softmax divides by, and computes the rest again itself (Dao et al.
-2022, "FlashAttention", sec. 3.1). What oneDNN's kernel of an LSTM keeps is its own affair.
+Attention is one fused kernel there, which saves no scores: for every row of them it saves the
+logarithm of the softmax's sum and recomputes the rest (Dao et al. 2022, "FlashAttention", sec.
+3.1). Memory inside oneDNN's LSTM kernel is not visible.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ WIDTH, INDEX = 4, 8
 
 
 def sums(layer: Attention, before: Shape, after: Shape) -> int:
-    """Of each head and position; and what is added to scores where something is not to be seen."""
+    """Return the bytes of attention's log-sums per head and position, plus those of the mask that
+    is added to the scores."""
     positions = before[0]
     seen = positions * (positions if layer.causal else 1)
     return WIDTH * (layer.heads * positions + (seen if layer.masked else 0))
 
 
 def grouped(layer: GroupedAttention) -> Keeps:
-    """As of `Attention`, where queries, keys and values are parts of what was taken: not those that
-    are turned, nor those of several groups, of which each head has its own."""
+    """Return the saved activations of grouped attention: like `Attention`, but queries, keys and
+    values are views of the input unless they are rotated or copied for several groups."""
     several = layer.each > 1 and layer.kv_heads > 1
     row = layer.length * layer.heads * layer.width
     keys = layer.length * layer.kv_heads * layer.width
@@ -59,6 +61,7 @@ def grouped(layer: GroupedAttention) -> Keeps:
 
 
 def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
+    """Return the bytes of the weights of a masked mean over positions."""
     return WIDTH * before[0] if layer.masked else 0
 
 
@@ -74,14 +77,14 @@ KEPT: Mapping[type[Layer], Rule] = {
     Flatten: Keeps(view=True),
     Bias: Keeps(),
     RowBias: Keeps(),
-    # The row of every token, an int32, and whether it has one.
+    # The row of every token, an int32, and whether it has a row.
     Embedding: Keeps(own=lambda layer, before, after: 5 * math.prod(before)),
     # Mean and one over the deviation of every position.
     LayerNorm: Keeps(
         taken=True, own=lambda layer, before, after: 2 * WIDTH * math.prod(after[:-1])
     ),
     Dropout: Keeps(own=mask_bytes),
-    # What is normal, and one over the size of every position.
+    # The normalized input, and the inverse root mean square of every position.
     RMSNorm: Keeps(
         taken=True,
         own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
@@ -101,8 +104,8 @@ KEPT: Mapping[type[Layer], Rule] = {
 
 
 def kept_of(spec: ModelSpec, samples: int, groups: Groups = ()) -> int | None:
-    """Bytes of a batch with its cross entropy, which keeps the logarithms of what it is given, and
-    the weight that it divides by; None where a layer's are not known."""
+    """Return the saved bytes of a batch with its cross entropy, which saves log-probabilities and
+    the weight that it divides by; None if a layer's are unknown."""
     own = kept(spec, KEPT, WIDTH, groups)
     logits = math.prod(list(spec.shapes().values())[-1])
     return None if own is None else samples * (own + WIDTH * logits) + WIDTH

@@ -1,4 +1,4 @@
-"""Each layer of the neutral spec as the module that means the same."""
+"""PyTorch modules for the layers of the neutral spec."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dualml_torch.model import decoder, images, modules, recurrent
 
 
 def realise(layer: spec.Layer) -> nn.Module:
-    """The module for one layer spec; `Branch`, `Merge`, `Swap` and `Dropout` are `network.Part`'s.
-    It also makes one parameter of what several layers share.
+    """Make the module for a layer spec; `network.ModelPart` itself implements `Branch`, `Merge`,
+    `Swap` and `Dropout`, and shares parameters between layers.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.

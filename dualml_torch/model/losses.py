@@ -11,13 +11,13 @@ from torch.nn import functional
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean of −log softmax(logits)[label] in nat."""
+    """Return the mean of −log softmax(logits)[label] in nat."""
     return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def mse(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over all entries of (logits − one-hot)²."""
-    # Not one_hot: it looks at the labels, which no recorded graph can.
+    """Return the mean over all entries of (logits − one-hot)²."""
+    # Not one_hot: it reads the labels, which a recorded graph cannot.
     classes = torch.arange(logits.shape[-1], device=logits.device)
     target = (labels.unsqueeze(-1) == classes).to(logits.dtype)
     return functional.mse_loss(logits, target)

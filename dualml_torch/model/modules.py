@@ -1,4 +1,4 @@
-"""Modules that `torch.nn` lacks, or that take or give something else there.
+"""Modules that `torch.nn` lacks, or whose inputs or outputs differ there.
 
 Shapes: B batch, T positions, D features.
 """
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 
 class Bias(nn.Module):
-    """x + b: per channel of images (B, C, H, W), along the last axis of anything else."""
+    """Add a bias: per channel of images (B, C, H, W), along the last axis of anything else."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -24,7 +24,8 @@ class Bias(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Rows of ``weight``, zeros for tokens outside of [first, first + words): no gradient then."""
+    """Look up rows of ``weight``; tokens outside of [first, first + words) give zeros and no
+    gradient."""
 
     def __init__(self, words: int, features: int, first: int) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class Embedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Written out on a GPU, whose fused kernels are not all deterministic."""
+    """Multi-head attention; written out on a GPU, whose fused kernels are not all deterministic."""
 
     def __init__(self, heads: int, causal: bool) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class Attention(nn.Module):
 
 
 class Position(nn.Module):
-    """(B, T, D) + ``weight`` (T, D)."""
+    """Add learned position embeddings: (B, T, D) + ``weight`` (T, D)."""
 
     def __init__(self, length: int, features: int) -> None:
         super().__init__()
@@ -75,14 +76,14 @@ class Position(nn.Module):
 
 
 class Rows(nn.Module):
-    """(B, 1, H, W) → (B, H, W)."""
+    """Treat the rows of an image as a sequence, (B, 1, H, W) → (B, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.squeeze(1)
 
 
 class MeanPool(nn.Module):
-    """(B, T, D) → (B, D), of the positions that are ``here``."""
+    """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
         if here is None:
@@ -92,7 +93,7 @@ class MeanPool(nn.Module):
 
 
 class First(nn.Module):
-    """(B, T, D) → (B, D)."""
+    """Take the first position, (B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, 0]

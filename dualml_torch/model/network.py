@@ -23,12 +23,12 @@ LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Part(nn.Module):
-    """Any consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
+    """Consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
 
     Args:
-        lower: type of the products (`dualml.precision`); parameters are float32 with any.
-        others: canonical name → parameter, of parts before this one, with which it may share some.
-        recompute: the layers that are computed again (`dualml.model.recompute`).
+        lower: type of the products (`dualml.precision`); parameters are always float32.
+        others: canonical name → parameter, of previous parts, with which it may share some.
+        recompute: the layers that are recomputed (`dualml.model.recompute`).
 
     Example:
         >>> from dualml.model import model
@@ -56,13 +56,13 @@ class Part(nn.Module):
                         setattr(module, leaf, known[full])
                     known[full] = getattr(module, leaf)
                 self.put(name, module)
-        #: Stateful layer → the state that the last batch ended with, (B, S, H).
+        #: Stateful layer → its final state of the last batch, (B, S, H).
         self.ended = dict[str, Tensor]()
         self.compute_again(recompute)
 
     def put(self, name: str, module: nn.Module) -> None:
-        """Make a module a part under a dotted name: ``layer1.0.conv1`` is inside ``layer1``, as in
-        models of PyTorch."""
+        """Add a module under a dotted name: ``layer1.0.conv1`` is inside ``layer1``, as in PyTorch
+        models."""
         *path, last = name.split(".")
         place: nn.Module = self
         for part in path:
@@ -73,18 +73,19 @@ class Part(nn.Module):
         self.named[name] = module
 
     def compute_again(self, groups: Groups) -> None:
-        """From now on these layers, and no others, are computed again in the backward pass."""
+        """Set the layers that are recomputed in the backward pass, in place of any set before."""
         self.stretches = stretches(self.layers, groups)
 
     def forward(
         self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
     ) -> Values:
-        """The stack after the layers from the stack before them, the top last.
+        """Return the stack after the layers from the stack before them, the top last.
 
         Args:
             masks: of the Dropout layers and, among them, the states that stateful layers begin
-                with, in order; without them Dropout is the identity, and states are zeros.
-            here: which positions hold a token, (B, T), for layers that are `padded`.
+                with, in
+                order; without them Dropout is the identity, and states are zeros.
+            here: which positions hold a token, (B, T), for layers that need a padding mask.
         """
         if self.stretches and torch.is_grad_enabled():
             for some in self.stretches:
@@ -98,13 +99,14 @@ class Part(nn.Module):
     def through(
         self, some: Stretch, values: Values, masks: Sequence[Tensor], here: Tensor | None
     ) -> Values:
-        """The values after a stretch from those that go into it."""
+        """Return the values after a span of layers, recomputed in the backward pass if the span
+        says so."""
         count = len(masks)
 
         def inside(*given: Tensor) -> Values:
             values = given[: some.takes]
             drawn = given[some.takes : some.takes + count]
-            tokens = given[some.takes + count :]  # where they are, if a layer asks
+            tokens = given[some.takes + count :]  # padding mask, if a layer needs it
             *_, (_, after) = self.walk(values, drawn, *tokens, some=some.layers)
             return after
 
@@ -122,7 +124,7 @@ class Part(nn.Module):
         here: Tensor | None = None,
         some: slice = slice(None),
     ) -> Iterator[tuple[str, Values]]:
-        """The name of every layer, or of ``some``, and the stack after it."""
+        """Yield the name of each layer, or of the layers ``some``, and the stack after it."""
         *kept, x = values
         waiting = iter(masks)
         for name, layer in self.layers[some]:
@@ -142,7 +144,8 @@ class Part(nn.Module):
             yield name, (*kept, x)
 
     def call(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Any:
-        """One module. Where values meet, PyTorch itself takes the wider type."""
+        """Run one module with its casts. PyTorch itself promotes to the wider type where values
+        meet."""
         module = self.named[name]
         if self.lower is not None and layer.way is Way.PRODUCT:
             own = {leaf: p.to(self.lower) for leaf, p in module.named_parameters()}
@@ -155,7 +158,7 @@ class Part(nn.Module):
         return functional_call(module, wide, (x, *more)) if wide else module(x, *more)
 
     def canonical(self) -> dict[str, nn.Parameter]:
-        """Canonical name → parameter, in the order of the layers."""
+        """Return the parameters by canonical name, in the order of the layers."""
         return {
             full: getattr(self.named[name], leaf)
             for name, layer in self.layers
@@ -163,7 +166,7 @@ class Part(nn.Module):
         }
 
     def running(self) -> dict[str, Tensor]:
-        """Canonical name → buffer, in the order of the layers."""
+        """Return the buffers by canonical name, in the order of the layers."""
         return {
             f"{name}.{leaf}": getattr(self.named[name], leaf)
             for name, layer in self.layers
@@ -178,7 +181,7 @@ class Part(nn.Module):
 
 
 class Network(Part):
-    """The layers of ``spec`` in sequence.
+    """A whole model: the layers of ``spec`` in sequence.
 
     Example:
         >>> from dualml.model import model
@@ -191,20 +194,20 @@ class Network(Part):
         self.spec = spec
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
-        """Logits, of which the loss is float32; ``masks`` of the Dropout layers, in order, while
-        training."""
+        """Return logits, in float32; ``masks`` of the Dropout layers, in order, while training."""
         logits = self.stack((x,), masks)[-1]
         return logits if self.lower is None else logits.float()
 
     def stack(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
-        """As of a part: the samples are all that goes in, the logits what comes out."""
+        """Return the stack after all layers: samples go in, logits come out."""
         return super().forward(values, masks, self.here(values[-1]))
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
-        """Layer name → output for ``x``; NumPy has no bfloat16, float32 has all its numbers."""
+        """Return the output of each layer for ``x`` by name, in float32, because NumPy has no
+        bfloat16."""
         after = {name: stack[-1] for name, stack in self.walk((x,), (), self.here(x))}
         return after if self.lower is None else {name: y.float() for name, y in after.items()}
 
     def here(self, x: Tensor) -> Tensor | None:
-        """Which positions of tokens (B, T) hold one; None where no layer asks."""
+        """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
         return x != PADDING if self.spec.padded else None

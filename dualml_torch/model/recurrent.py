@@ -1,4 +1,4 @@
-"""Recurrent layers: the modules of `torch.nn`, giving the outputs alone.
+"""Recurrent layers: the modules of `torch.nn`, returning the outputs alone.
 
 Shapes: B batch, T positions, S vectors of a state, H entries of each.
 """
@@ -14,7 +14,7 @@ from dualml.model import recurrent as spec
 
 
 def realise(layer: spec.Recurrent) -> nn.Module:
-    """The module for a recurrent layer.
+    """Make the module for a recurrent layer.
 
     Raises:
         NotImplementedError: a layer this backend does not know; never a near miss.
@@ -30,13 +30,13 @@ def realise(layer: spec.Recurrent) -> nn.Module:
 
 
 def ends(state: Tensor) -> tuple[Tensor, ...]:
-    """The vectors of a state (B, S, H) as PyTorch takes them, each (1, B, H)."""
+    """Split a state (B, S, H) into vectors as PyTorch takes them, each (1, B, H)."""
     return tuple(part.unsqueeze(0).contiguous() for part in state.unbind(1))
 
 
 class LSTM(nn.LSTM):
-    """(B, T, inputs) → (B, T, hidden); with the state (B, 2, hidden) that it begins with, h and c,
-    also the one that it ends with, detached."""
+    """LSTM, (B, T, inputs) → (B, T, hidden); given an initial state (B, 2, hidden), h and c, it
+    also returns the final one, detached."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
         if state is None:
@@ -47,7 +47,7 @@ class LSTM(nn.LSTM):
 
 
 class GRU(nn.GRU):
-    """(B, T, inputs) → (B, T, hidden), and states (B, 1, hidden) as of `LSTM`."""
+    """GRU, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
         if state is None:
@@ -57,7 +57,7 @@ class GRU(nn.GRU):
 
 
 class RNN(nn.RNN):
-    """(B, T, inputs) → (B, T, hidden), and states (B, 1, hidden) as of `LSTM`."""
+    """Simple RNN, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
         if state is None:

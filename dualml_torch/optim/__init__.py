@@ -34,7 +34,7 @@ __all__ = [
 
 
 def implementation(rule: Rule) -> type[RuleOptimizer]:
-    """The optimizer of a rule.
+    """Return the optimizer class of a rule.
 
     Raises:
         Unsupported: this backend has none.
@@ -45,7 +45,7 @@ def implementation(rule: Rule) -> type[RuleOptimizer]:
 
 
 def optimizer(rule: Rule, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
-    """The optimizer that implements ``rule`` over ``parameters``; ``compiled`` as in
+    """Make the optimizer that implements ``rule`` over ``parameters``; ``compiled`` as in
     `RuleOptimizer`.
 
     Raises:

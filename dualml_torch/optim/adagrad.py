@@ -1,4 +1,4 @@
-"""Adagrad."""
+"""Adagrad in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dualml_torch.optim.foreach import Group, List, Number, Room, add_ratio, plu
 
 @OPTIMIZERS.register("adagrad")
 class Adagrad(RuleOptimizer):
-    """G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
+    """Adagrad: G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.optim.Adagrad`.
 
     Its ``coefficients`` are ``rate`` = η_t.
 

@@ -1,4 +1,4 @@
-"""Adam."""
+"""Adam in PyTorch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from dualml_torch.optim.foreach import (
 
 @OPTIMIZERS.register("adam")
 class Adam(RuleOptimizer):
-    """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε'); `dualml.optim.Adam`.
+    """Adam as a `torch.optim.Optimizer`, see `dualml.optim.Adam`.
 
+    m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← θ − size·m/(√v + ε').
     Both forms of epsilon are this one line, with c = 1 − βᵗ: size = η·√c₂/c₁ and ε' = ε·√c₂
     ("outside": numerator and denominator of m̂/(√v̂ + ε) times √c₂) or ε' = ε ("hat").
-    Its ``coefficients`` are ``size``, ``eps`` = ε' and ``keep``, what decoupled decay leaves of θ.
+    Its ``coefficients`` are ``size``, ``eps`` = ε' and ``keep``, the factor of decoupled decay.
 
     Example:
         >>> import torch
@@ -52,8 +53,8 @@ class Adam(RuleOptimizer):
 
     @staticmethod
     def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
-        """The gradients ``g`` with ``weight_decay`` times ``p`` coupled to them; `AdamW` leaves
-        them, and of ``p`` the share ``keep``. ``room`` as in `update`."""
+        """Return the gradients ``g`` plus ``weight_decay`` times ``p``; `AdamW` leaves ``g`` and
+        shrinks ``p`` to the share ``keep``. ``workspace`` as in `update`."""
         return plus(g, p, weight_decay, room(p))
 
     @classmethod

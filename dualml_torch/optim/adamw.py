@@ -1,4 +1,4 @@
-"""AdamW: Adam with the weight decay taken out of the gradient."""
+"""AdamW in PyTorch: Adam with weight decay decoupled from the gradient."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dualml_torch.optim.foreach import List, Number, Room, scale
 
 @OPTIMIZERS.register("adamw")
 class AdamW(Adam):
-    """θ ← (1 − ηλ)·θ, then Adam with the gradient untouched; see `dualml.optim.AdamW`."""
+    """AdamW: θ ← (1 − ηλ)·θ, then Adam without coupled decay; see `dualml.optim.AdamW`."""
 
     rule_type = rules.AdamW
 
     @staticmethod
     def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
-        """The gradients ``g`` as they are; of ``p`` stays the share ``keep``, which has the
-        ``weight_decay`` in it. It needs no ``room``."""
+        """Return the gradients ``g`` unchanged; multiply ``p`` by ``keep``, which contains
+        ``weight_decay``. The ``workspace`` is not needed."""
         scale(p, keep)
         return g

@@ -1,6 +1,6 @@
-"""From an update rule to a `torch.optim.Optimizer`: what all the rules of this folder share.
+"""Shared base of the optimizers in this folder: from an update rule to a `torch.optim.Optimizer`.
 
-A rule's own file says two things: `coefficients`, the numbers that change from step to step, in
+A rule's own file defines two functions: `coefficients`, the numbers that change between steps, in
 float64; and `update`, the recurrence, in place, over lists of tensors (torch's ``_foreach_``
 functions: one call per operation instead of one per operation and tensor). The same lines run
 eagerly or compiled into a single pass over memory.
@@ -22,18 +22,18 @@ from dualml_torch.optim.compiled import Cache, run_compiled
 from dualml_torch.optim.foreach import Group, List, Number, Room
 
 LARGE = 1 << 18  # elements; 1 MiB of float32
-#: Elements of a block for each thread: what an update touches of them (parameter, gradient, slots,
+#: Elements of a block per thread: everything an update touches (parameter, gradient, state,
 #: scratch) stays in a cache, and threads are not woken more often than it is worth.
 BLOCK = 1 << 17
 Work = list[tuple[Tensor, Tensor, dict[str, Any]]]
 
 
 class RuleOptimizer(torch.optim.Optimizer):
-    """A native optimizer whose hyperparameters, defaults and checks are those of its rule.
+    """A native optimizer with the hyperparameters, defaults and checks of its rule.
 
     Args:
         params: parameters, or parameter groups; a group may override any hyperparameter. What the
-            first group has need not be said again: engines make an optimizer anew of its groups.
+            first group has need not be repeated: engines make a new optimizer from its groups.
         compiled: run the update through TorchInductor: one pass over memory instead of one per
             operation. The first step takes seconds and, on a CPU, needs a C++ compiler; changing
             a hyperparameter other than ``lr`` during training compiles again. A rule that is one
@@ -61,7 +61,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         super().__init__(params, asdict(rule))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, with hyperparameters of their own where the group has any.
+        """Add parameters, with hyperparameters of their own if the group has any.
 
         Raises:
             UserError: a hyperparameter that the rule refuses, or a complex parameter.
@@ -76,7 +76,7 @@ class RuleOptimizer(torch.optim.Optimizer):
             raise
 
     def rule_of(self, group: Group) -> Rule:
-        """The rule with this group's hyperparameters, checked."""
+        """Return the rule with this group's hyperparameters, validated."""
         values = {field.name: group[field.name] for field in fields(self.rule_type)}
         return rule_from({"name": self.rule_type.name, **values})
 
@@ -89,7 +89,7 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; returns what ``closure`` (which computes the gradients again) returns."""
+        """Make one update; return the result of ``closure``, which computes the gradients again."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -99,8 +99,8 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def advance(self) -> None:
-        """`step` without a closure and without hooks, and without the profiler's mark around it,
-        which takes as long as the update of a small model."""
+        """Make one update without closure, hooks and the profiler's mark, which takes as long as
+        the update of a small model."""
         for group in self.param_groups:
             compiled = self.compiled and not self.is_one_operation(group)
             for (step, _), work in self._work(group, together=compiled).items():
@@ -116,10 +116,10 @@ class RuleOptimizer(torch.optim.Optimizer):
                         self.update(p, g, slots, group, *numbers, room=self._room)
 
     def _work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
-        """Parameters to update together, with their gradients and state.
+        """Group the parameters to update together, with their gradients and state.
 
-        Together are those with the same number of updates behind them (a parameter without a
-        gradient is skipped); unless ``together``, a tensor too large for the cache goes alone.
+        Parameters with the same number of previous updates are grouped (those without a gradient
+        are skipped); unless ``together``, a tensor too large for the cache forms its own group.
         """
         work: dict[tuple[int, int], Work] = {}
         for p in group["params"]:
@@ -140,10 +140,10 @@ class RuleOptimizer(torch.optim.Optimizer):
         return work
 
     def _room(self, tensors: list[Tensor]) -> list[Tensor] | None:
-        """Reused scratch for one large tensor: a fresh allocation, whose pages the system first
-        has to clear, would cost more than the arithmetic. None for a list: it is small."""
+        """Return reused scratch memory for one large tensor: clearing the pages of a new allocation
+        would cost more than the arithmetic. None for a list, which is small."""
         if len(tensors) > 1 or not tensors[0].is_cpu or hasattr(tensors[0], "to_local"):
-            return None  # also of a shard (DTensor), which is no view of a buffer
+            return None  # a shard (DTensor) is no view of a buffer, either
         x, n = tensors[0], tensors[0].numel()
         buffer = self._scratch.get(x.dtype)
         if buffer is None or buffer.numel() < n:
@@ -151,34 +151,37 @@ class RuleOptimizer(torch.optim.Optimizer):
         return [buffer.as_strided(x.shape, x.stride())]  # dense, in whatever order
 
     def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
-        """Slot → tensor of the shape of ``p`` before the first update, of a ``group``."""
+        """Return the state of ``p`` before the first update: name → tensor of the shape of
+        ``p``."""
         # Not group["lr"]: a schedule may have set it to 0, which no rule accepts.
         slots = self.rule_of({**group, "lr": 1.0}).slots
         return {slot: torch.zeros_like(p, requires_grad=False) for slot in slots}
 
     @staticmethod
     def is_one_operation(group: Group) -> bool:
-        """Whether `update` already is a single pass over memory, which no compiler can shorten."""
+        """Return whether `update` already is a single pass over memory, which no compiler can
+        shorten."""
         return False
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
-        """The numbers of update ``step`` (from 1) of a ``group`` that change during training."""
+        """Return the numbers of update ``step`` (from 1) of a ``group`` that change during
+        training."""
         raise NotImplementedError
 
     @staticmethod
     def update(
         p: List, g: List, state: Mapping[str, List], group: Group, *numbers: Number, room: Room
     ) -> None:
-        """The recurrence: changes the tensors of ``p`` and of ``state`` in place, never those of
-        ``g``.
+        """Apply the recurrence in place to the tensors of ``p`` and of ``state``; never change
+        those of ``g``.
 
         Args:
             p, g: parameters and gradients, of one shape each.
-            state: slot → tensors of these shapes.
+            state: state name → tensors of these shapes.
             group: the hyperparameters.
-            numbers: what `coefficients` gives, each by its name in the rule's own file.
-            room: ``room(p)`` is scratch of the shapes of ``p``, or None: allocate.
+            numbers: the result of `coefficients`, each by its name in the rule's own file.
+            workspace: ``workspace(p)`` is scratch memory of the shapes of ``p``, or None: allocate.
         """
         raise NotImplementedError
 
@@ -186,9 +189,9 @@ class RuleOptimizer(torch.optim.Optimizer):
 def blocks(
     params: List, grads: List, state: dict[str, List]
 ) -> Iterable[tuple[List, List, dict[str, List]]]:
-    """A large tensor, its gradient and slots, in blocks that stay in the cache through all the
-    operations of an update; others as they are. AdamW of an embedding of 2.7 million numbers takes
-    0.88 of its time so (two threads; measured)."""
+    """Split a large tensor, its gradient and state into blocks that stay in the cache through all
+    operations of an update; yield other tensors unchanged. AdamW of an embedding of 2.7 million
+    numbers then takes 0.88 of its time (two threads; measured)."""
     p, g = params[0], grads[0]
     slots = {name: tensors[0] for name, tensors in state.items()}
     together = [p, g, *slots.values()]
@@ -202,7 +205,8 @@ def blocks(
 
 
 def alike(tensors: List) -> bool:
-    """Whether all are dense and of one layout: the same element at the same place in memory."""
+    """Return whether all tensors are dense and of one layout: the same element at the same
+    offset."""
     dense = torch.ops.aten.is_non_overlapping_and_dense
     return all(
         not hasattr(t, "to_local") and t.stride() == tensors[0].stride() and dense(t)

@@ -1,7 +1,7 @@
 """The update of many tensors as one compiled function: traced once, fused by TorchInductor.
 
-Not through `torch.compile`: its guards look at every tensor in every call, which for a small model
-takes longer than the update. An optimizer knows its tensors, so that a key of their layouts does.
+`torch.compile` is not used: its guards check every tensor in every call, which for a small model
+takes longer than the update. An optimizer knows its tensors, so a key of their layouts suffices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_CONSTANT = ("params", "param_names", "lr", "initial_lr")
 OPTIONS = {
     # Elements from which a CPU kernel is split over threads: below, waking them takes longer.
     "cpp.min_chunk_size": 1 << 16,
-    # The key of the cache has checked the layouts.
+    # The cache key already checks the layouts.
     "size_asserts": False,
     "alignment_asserts": False,
 }
@@ -35,13 +35,14 @@ def run_compiled(
     grads: List,
     state: Mapping[str, List],
 ) -> None:
-    """``update(params, grads, state, group, *numbers)``, compiled.
+    """Run ``update(params, grads, state, group, *numbers)`` compiled.
 
-    The numbers go in as a tensor: as Python floats each new value would be compiled anew. In single
-    precision where all parameters are, which spares a conversion per vector of elements.
+    The numbers are passed as a tensor: as Python floats, each new value would trigger a
+    compilation. The tensor is float32 if all parameters are, which saves a conversion per vector of
+    elements.
 
     Args:
-        cache: of one optimizer, emptied whenever its state is replaced.
+        cache: compiled functions of one optimizer, emptied whenever its state is replaced.
     """
     constants = tuple((k, _hashable(v)) for k, v in group.items() if k not in NOT_CONSTANT)
     layouts = [

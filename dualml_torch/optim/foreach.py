@@ -1,8 +1,8 @@
-"""Operations on lists of tensors that take their number as a float or as a tensor.
+"""Operations on lists of tensors whose number is a float or a tensor.
 
-Eagerly the changing numbers of a rule are Python floats. Compiled they are 0-dim tensors,
-because every new value of a float would be compiled anew; the ``_foreach_`` functions then are no
-help (the compiler breaks the graph at a tensor in the place of their number) and not needed.
+In eager mode the changing numbers of a rule are Python floats. Compiled they are 0-dim tensors,
+because every new value of a float would be compiled anew; the ``_foreach_`` functions are then
+neither usable (the compiler breaks the graph at a tensor in place of their number) nor needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Room = Callable[[List], List | None]
 
 
 def add(x: List, y: List, size: Number) -> None:
-    """x += size·y."""
+    """Add in place: x += size·y."""
     if isinstance(size, Tensor):
         for a, b in zip(x, y, strict=True):
             a.add_(size * b)
@@ -31,7 +31,7 @@ def add(x: List, y: List, size: Number) -> None:
 
 
 def add_ratio(x: List, y: List, z: List, size: Number) -> None:
-    """x += size·y/z."""
+    """Add a quotient in place: x += size·y/z."""
     if isinstance(size, Tensor):
         for a, b, c in zip(x, y, z, strict=True):
             a.add_(size * (b / c))
@@ -40,7 +40,7 @@ def add_ratio(x: List, y: List, z: List, size: Number) -> None:
 
 
 def shift(x: List, size: Number) -> None:
-    """x += size."""
+    """Add a number in place: x += size."""
     if isinstance(size, Tensor):
         for a in x:
             a.add_(size)
@@ -51,7 +51,7 @@ def shift(x: List, size: Number) -> None:
 
 
 def scale(x: List, size: Number) -> None:
-    """x ← size·x."""
+    """Multiply in place: x ← size·x."""
     if isinstance(size, Tensor):
         for a in x:
             a.mul_(size)
@@ -62,8 +62,9 @@ def scale(x: List, size: Number) -> None:
 
 
 def converted(x: List, size: float) -> Tensor | None:
-    """The number in the type of the tensors: a float is converted anew for each of them, which
-    takes longer than the update of a small one. None where it would lose digits, or they differ."""
+    """Return the number as a tensor of the tensors' type: a float is converted anew for each of
+    them, which takes longer than the update of a small one. None if it would lose digits, or the
+    types differ."""
     kind = x[0].dtype
     if kind not in (torch.float32, torch.float64) or any(
         a.dtype is not kind or not a.is_cpu for a in x
@@ -73,18 +74,18 @@ def converted(x: List, size: float) -> Tensor | None:
 
 
 def plus(x: List, y: List, size: float, room: List | None) -> List:
-    """x + size·y."""
+    """Return x + size·y, written into ``workspace`` if there is one."""
     if room is None:
         return torch._foreach_add(x, y, alpha=size)
     return [torch.add(a, b, alpha=size, out=c) for a, b, c in zip(x, y, room, strict=True)]
 
 
 def root(x: List, room: List | None, eps: Number = 0.0) -> List:
-    """√x, to which ``eps`` is added next.
+    """Return √x, to which ``eps`` is added next.
 
-    Of zeros, as in the state of words that were not seen yet, MKL takes the root in six times the
-    time of other numbers'. Where ``eps`` rounds it away the root of the smallest normal number
-    stands for theirs.
+    MKL takes six times as long for roots of zeros, as in the state of tokens that have not occurred
+    yet. Where ``eps`` makes the difference vanish in rounding, the root of the smallest normal
+    number is used instead.
     """
     if room is None:
         return torch._foreach_sqrt(x)

@@ -1,4 +1,4 @@
-"""Gradient descent."""
+"""Gradient descent in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dualml_torch.optim.foreach import Group, List, Number, Room, add
 
 @OPTIMIZERS.register("gd")
 class GD(RuleOptimizer):
-    """θ ← θ − η·g; see `dualml.optim.GD`: what makes it GD is the batch, the whole training set."""
+    """Gradient descent: θ ← θ − η·g on batches of the whole training set; see `dualml.optim.GD`."""
 
     rule_type = rules.GD
 

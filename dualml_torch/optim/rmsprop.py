@@ -1,4 +1,4 @@
-"""RMSprop, plain, centered and with momentum."""
+"""RMSprop in PyTorch: plain, centered and with momentum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from dualml_torch.optim.foreach import (
 
 @OPTIMIZERS.register("rmsprop")
 class RMSprop(RuleOptimizer):
-    """v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε), centered or with momentum; `dualml.optim.RMSprop`.
+    """RMSprop, plain, centered or with momentum, see `dualml.optim.RMSprop`.
+
+    v ← αv + (1−α)g²;  θ ← θ − η·g/(√v + ε).
 
     Example:
         >>> import torch

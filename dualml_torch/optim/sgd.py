@@ -11,8 +11,9 @@ from dualml_torch.optim.foreach import Group, List, Number, Room, add, plus, sca
 
 @OPTIMIZERS.register("sgd")
 class SGD(RuleOptimizer):
-    """g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b); `dualml.optim.SGD`.
+    """SGD with momentum, see `dualml.optim.SGD`.
 
+    g ← g + λθ;  b ← μb + (1−τ)g;  θ ← θ − η·(g + μb if Nesterov else b).
     Its ``coefficients`` are ``lr`` = η and ``share`` = 1 − τ.
 
     Example:

@@ -1,4 +1,4 @@
-"""Optimizer state by slot and canonical parameter name, as NumPy arrays."""
+"""Optimizer state by state name and canonical parameter name, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Arrays = dict[Any, NDArray[Any]]
 
 
 def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[str, Arrays]:
-    """Slot → name → copy; before the first update what the rule starts from.
+    """Return copies of the state: state name → parameter name → array; before the first update, the
+    rule's initial state.
 
     Args:
         optimizer: one of this package.
@@ -38,14 +39,14 @@ def load_state(
     step: int,
     names: Sequence[Any] | None = None,
 ) -> None:
-    """Go back to the point after update ``step``; 0 with an empty ``state`` is a fresh start.
+    """Restore the state after update ``step``; 0 with an empty ``state`` is a fresh start.
 
     Args:
         optimizer, names: as `state` takes them.
-        state: what `state` gave, arrays of the parameters' shapes.
+        state: the result of `state`, arrays of the parameters' shapes.
 
     Raises:
-        UserError: a slot or a name is missing, or a shape does not fit.
+        UserError: a state name or a parameter name is missing, or a shape does not match.
     """
     loaded = {}
     for name, p, group in _named(optimizer, names):
@@ -68,6 +69,7 @@ def load_state(
 def _named(
     optimizer: RuleOptimizer, names: Sequence[Any] | None
 ) -> list[tuple[Any, torch.Tensor, dict[str, Any]]]:
+    """Return name, parameter and group of all parameters, in the optimizer's order."""
     pairs = [(p, group) for group in optimizer.param_groups for p in group["params"]]
     names = range(len(pairs)) if names is None else names
     if len(names) != len(pairs):

@@ -1,9 +1,9 @@
-"""Fused functions written out, call by call, as their documentation says it.
+"""Fused functions decomposed into single calls, following their documentation.
 
-A port writes losses, norms and cells in calls of its own, and what is wrong may be one of them.
-Where the fused function has no alteration that explains it, its parts have. Each function has the
-arguments of PyTorch's; what it does not write out it refuses (`NotImplementedError`), and PyTorch's
-own is called.
+Ports of a model write losses, norms and cells as separate calls, one of which may be wrong. Where
+no mutation of the fused function explains a difference, a mutation of one of these calls may. Each
+function has the arguments of PyTorch's; for cases that it does not implement it raises
+`NotImplementedError`, and PyTorch's own function is called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dualml_torch.parts import functions, losses, norms, recurrent
 
 
 def written(one: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, which refuses what it has no argument for."""
+    """Wrap a function so that it raises NotImplementedError for arguments that it does not have."""
     known = inspect.signature(one)
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Attention written out: what PyTorch's fused kernel computes, call by call.
+"""Attention decomposed into the calls that PyTorch's fused kernel combines.
 
-A port that has no such kernel writes the same calls, so that the two can be aligned; and each of
-them can be altered by itself.
+A port without such a kernel makes the same calls, so that the two sides can be aligned, and each
+call can be mutated separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """As the documentation of `torch.nn.functional.scaled_dot_product_attention` says it.
+    """Compute attention as documented for `torch.nn.functional.scaled_dot_product_attention`.
 
     Args:
         query: (…, heads, queries, size).
@@ -52,7 +52,8 @@ def attention(
 
 
 def nowhere(scores: Tensor) -> Tensor | None:
-    """Queries that may look at nothing, whose output the kernel makes nought."""
+    """Return a mask of the queries that may attend to nothing, whose output is zero; None if there
+    are none."""
     with torch._C.DisableTorchFunction():
         empty = torch.isneginf(scores).all(-1, keepdim=True)
         return empty if empty.any() else None

@@ -1,4 +1,4 @@
-"""Activations, sums of products and other functions written out."""
+"""Decompositions of activations, sums of products and other functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 Tensor = torch.Tensor
-#: Maximum number of elements of an intermediate tensor that PyTorch itself does not make.
+#: Largest number of elements of an intermediate tensor that PyTorch's kernel does not need.
 MOST = 1_000_000
 
 
@@ -40,8 +40,8 @@ def embedding_bag(
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Products of all elements, then sums; a letter twice in one operand is left to PyTorch, and
-    so are more than `MAX_ELEMENTS` products."""
+    """Compute products of all elements, then sums; repeated letters in an operand, and more than
+    `MOST` products, are left to PyTorch."""
     given, arrow, output = equation.replace(" ", "").partition("->")
     letters = given.split(",")
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -137,7 +137,7 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Of images, between the four pixels around each place."""
+    """Sample images bilinearly from the four pixels around each grid point."""
     if mode != "bilinear" or padding_mode == "reflection" or input.ndim != 4:
         raise NotImplementedError
     (b, c, h, w), (rows, columns) = input.shape, grid.shape[1:3]

@@ -1,4 +1,4 @@
-"""Losses written out."""
+"""Decompositions of losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms written out."""
+"""Decompositions of normalizations."""
 
 from __future__ import annotations
 

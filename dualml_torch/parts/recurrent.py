@@ -1,4 +1,4 @@
-"""Recurrent cells and their sequences written out."""
+"""Decompositions of recurrent cells and their sequences."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def recurrent(
     bidirectional: bool,
     batch_first: bool = False,
 ) -> tuple[Tensor, ...]:
-    """All steps of all layers; not of packed sequences."""
+    """Run a cell over all steps of all layers; packed sequences are not implemented."""
     if not isinstance(has_biases, bool) or (dropout and train) or not has_biases:
         raise NotImplementedError
     states = list(hx) if isinstance(hx, list | tuple) else [hx]
