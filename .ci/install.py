@@ -1,4 +1,5 @@
-"""Install packages with pip, saying how far it is; what goes wrong is one line with its remedy.
+"""Install packages with pip, with progress lines and, on failure, one line that says how to
+fix it.
 
     VENV/bin/python .ci/install.py WORD …      the words of `pip install`
 
@@ -44,7 +45,8 @@ REMEDIES = (
 
 
 class Progress:
-    """What pip is at, printed when it is large, or when nothing was printed for a while."""
+    """pip's progress: prints large downloads, and a line whenever nothing was printed for ten
+    seconds."""
 
     def __init__(self) -> None:
         self.begin = self.last = time.monotonic()
@@ -73,7 +75,7 @@ class Progress:
 
 
 def remedy(output: list[str], venv: Path) -> str:
-    """One line for what went wrong."""
+    """Return one line that explains pip's error and how to fix it."""
     text = "\n".join(output)
     for pattern, words in REMEDIES:
         if re.search(pattern, text):

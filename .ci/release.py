@@ -1,4 +1,5 @@
-"""``python .ci/release.py vX.Y.Z`` prints what a release says of itself: its part of CHANGELOG.md.
+"""``python .ci/release.py vX.Y.Z`` prints the release notes of a version: its section of
+CHANGELOG.md.
 
 It refuses, in one line and with exit code 2, a tag that is not the version of this checkout, or one
 without a section.
@@ -14,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def notes(tag: str, changelog: str, code: str) -> str:
-    """The section of the tag's version.
+    """Return the section of the tag's version.
 
     Args:
         changelog: CHANGELOG.md, in the form of Keep a Changelog.

@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def pip_settings() -> dict[str, list[str]]:
-    """What pip was configured with; environment variables come before files."""
+    """Return pip's configured settings; environment variables take precedence over files."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
@@ -34,7 +34,7 @@ def pip_settings() -> dict[str, list[str]]:
 
 
 def uv_settings() -> dict[str, str]:
-    """pip's settings as uv's variables, those that are set already left out."""
+    """Return pip's settings as uv variables, without those that are already set."""
     found = {
         SETTINGS[name][0]: SETTINGS[name][1].join(parts)
         for name, parts in pip_settings().items()

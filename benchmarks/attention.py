@@ -1,13 +1,13 @@
-"""Ring attention against whole attention with all keys and values collected, on two ranks.
+"""Ring attention against attention on gathered keys and values, on two ranks.
 
     python benchmarks/attention.py --backend torch|mindspore [--quick]     prints rows as JSON
 
-A core and a thread for each rank; forward and backward pass of one layer of attention whose
-positions the ranks share out. The other way is what a script does without a ring: an all-gather of
-keys and values, attention of each of one's own two chunks to those up to its end, with a mask, and
-backward a reduce-scatter of the gradients of keys and values. Beside it, attention alone, of a rank
-that has all positions of half of the samples. All take turns in the same two ranks; a round's time
-is that of the slowest rank.
+Forward and backward pass of one attention layer whose sequence positions are sharded over two
+ranks, each with one core and one thread. The baseline is what a script does without a ring:
+all-gather keys and values, compute masked attention of the rank's two chunks to everything up to
+their ends, and in the backward pass reduce-scatter the gradients of keys and values. A second
+baseline is attention on a rank that has all positions of half of the samples. All variants take
+turns in the same two ranks; the time of a round is that of the slowest rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention of positions that ranks share out, in MindSpore; attention.py starts it."""
+"""Sequence-sharded attention in MindSpore; attention.py starts it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from dualml_ms.ring import MindSporeBlockAttention
 
 
 class Attended(nn.Cell):
-    """Of queries at two runs of positions to the keys and values up to the end of each."""
+    """Attention of the queries in two chunks of positions to all keys and values up to each chunk's
+    end."""
 
     def __init__(self, layer: Any, places: np.ndarray) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class Attended(nn.Cell):
 
 
 class Both(nn.Cell):
-    """The output and the gradients of queries and of keys and values."""
+    """The output of attention, and the gradients of queries, keys and values."""
 
     def __init__(self, attended: Attended) -> None:
         super().__init__()
@@ -79,5 +80,5 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
 
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of both passes, by shape and variant."""
+    """Return the milliseconds of both passes, by shape and variant."""
     return race(comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, others)

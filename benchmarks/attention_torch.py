@@ -1,4 +1,4 @@
-"""Attention of positions that ranks share out, in PyTorch; attention.py starts it."""
+"""Sequence-sharded attention in PyTorch; attention.py starts it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
 
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of both passes, by shape and variant."""
+    """Return the milliseconds of both passes, by shape and variant."""
 
     def blocks(layer: Any, places: Any) -> TorchBlockAttention:
         return TorchBlockAttention(layer, places, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""An update of a tiny BERT beside `transformers`' own model and the optimizer its Trainer takes."""
+"""An update of a tiny BERT against `transformers`' own model and its Trainer's optimizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ DROPOUTS = {"dropout 0.1": 0.1, "no dropout": 0.0}
 
 
 def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
-    """STEPS updates of a trial of ``updates``; ``order`` (updates, BATCH): the samples."""
+    """Return a function that makes STEPS updates of a trial with ``updates``; ``order`` (updates,
+    BATCH) are the samples."""
     x, y = sentences(WORDS)
     spec = bert(WORDS, LENGTH, CLASSES, Sizes(dropout=dropout, head_dropout=dropout))
     recipe = Recipe(
@@ -46,7 +47,7 @@ def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
 
 
 def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
-    """The same of transformers' model."""
+    """Return a function that makes STEPS updates of transformers' model."""
     import_torchvision()  # transformers would, plainly
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -78,7 +79,7 @@ def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
 
 
 def updates(dropout: float, rounds: int) -> Times:
-    """Milliseconds of an update: of transformers, and of trials of ours by their length."""
+    """Return the milliseconds of an update: transformers', and ours by length of the trial."""
     draw = generator(0, "benchmark", "bert", "order")
     order = np.concatenate([draw.permutation(SAMPLES) for _ in range(4)]).reshape(-1, BATCH)
     calls = {name: ours(dropout, length, order) for name, length in TRIALS.items()}

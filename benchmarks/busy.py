@@ -1,20 +1,21 @@
-"""How training fares beside processes that keep the cores busy, by how threads wait and where.
+"""Training next to processes that keep the cores busy, for several thread settings and cores.
 
     python benchmarks/busy.py --backend torch|mindspore [--quick] [--json] [--times FILE]
 
-LeNet, SGD, 64 samples an update, on one rank as in a trial, and shared by two and four ranks. The
-ranks of each setting start once and are stopped (SIGSTOP) but in their turn: first nobody else
-works, then 1, 2 and 4 processes spin in Python, and so on; in each of these rounds all settings
-take turns in an order drawn anew.
+LeNet, SGD, 64 samples per update, on one rank as in a trial, and split over two and four ranks. The
+ranks of each setting are started once and stopped (SIGSTOP) outside their turn. First the machine
+is quiet, then 1, 2 and 4 processes spin in Python. In each round all settings take turns in a new
+random order.
 
-Fair share: with n ranks of t threads on c cores, each thread has min(1, c / nt) of a core when it
-is quiet, and min(1, c / (nt + b)) beside b busy processes. The fair time is that of the best quiet
-setting of as many ranks and threads, times the first over the second: max(1, (nt + b) / c) /
-max(1, nt / c). Linux with ``sched_autogroup_enabled`` shares by session instead: every rank and
-every busy process is one of its own, as different people's would be.
+Fair share: with n ranks of t threads on c cores, each thread gets min(1, c / nt) of a core on a
+quiet machine, and min(1, c / (nt + b)) next to b busy processes. The fair time is that of the best
+quiet setting with the same ranks and threads, times the quotient of the two: max(1, (nt + b) / c) /
+max(1, nt / c). Linux with ``sched_autogroup_enabled`` shares by session instead, so every rank and
+every busy process is started in its own session, as if by different people.
 
-dualml looks at what others take when it begins, and chooses by it. Good is within 1.02 of the best
-of as many ranks where it begins quiet, and within 1.5 of the fair time beside those others.
+dualml measures the load of others when it starts, and chooses its setting by it. The limits are
+1.02 times the best setting with as many ranks on a machine that is quiet at the start, and 1.5
+times the fair time next to busy processes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def variable(name: str, value: object, threads: int) -> Setting:
 
 
 def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list[Setting]:
-    """What is measured with so many ranks."""
+    """Return the settings that are measured with so many ranks."""
     found = [Setting(OURS, max(1, CORES // size)), Setting(BESIDE, 1, busy=(0.5, 0.5))]
     found += [Setting(DEFAULT, t, {}) for t in (2, 1)]
     if quick:
@@ -78,7 +79,7 @@ def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list
 
 
 def measure(groups: Mapping[str, Group], seconds: float) -> dict[int, Times]:
-    """Load → setting → its times; at least two cycles through all loads."""
+    """Return load → setting → its times, from at least two cycles through all loads."""
     draw, begin, cycles = random.Random(0), time.monotonic(), 0
     times: dict[int, Times] = {load: {name: [] for name in groups} for load in LOADS}
     while cycles < 2 or time.monotonic() - begin < seconds:
@@ -94,7 +95,7 @@ def measure(groups: Mapping[str, Group], seconds: float) -> dict[int, Times]:
 
 
 def fair(size: int, threads: int, load: int, cores: int) -> float:
-    """What the kernel's fair share makes of a quiet second.
+    """Return the factor by which fair sharing lengthens a quiet second.
 
     >>> fair(1, 2, 1, 2), fair(1, 1, 1, 2), fair(4, 1, 4, 2)
     (1.5, 1.0, 2.0)
@@ -106,7 +107,8 @@ def fair(size: int, threads: int, load: int, cores: int) -> float:
 def judge(
     section: str, size: int, asked: Sequence[Setting], times: Mapping[int, Times], cores: int
 ) -> list[Row]:
-    """A row for each setting, four for what dualml does, and which settings keep to both limits."""
+    """Return a row for each setting, four for dualml's own choice, and the settings within both
+    limits."""
     ranks, quiet = f"{size} rank{'s' * (size > 1)}", times[0]
     best, kept, made = fastest(quiet, list(quiet)), [], []
     middle = {load: {n: statistics.median(t) for n, t in by.items()} for load, by in times.items()}

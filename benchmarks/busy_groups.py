@@ -1,5 +1,5 @@
-"""The processes of busy.py: the ranks of a setting, which stand still out of their turn, and others
-that keep the cores busy. Whatever happens, they end with the benchmark."""
+"""The processes of busy.py: ranks, which are stopped outside their turn, and busy processes that
+load the cores. They always end with the benchmark."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SAME = {"DUALML_TORCH_MEMORY_FORMAT": "channels_last", "DUALML_TORCH_COMPILE": "
 
 @dataclass(frozen=True)
 class Setting:
-    """``variables`` None: what dualml does where others keep cores so ``busy`` when it begins;
-    ``cores``: of each rank, 0 leaves it all."""
+    """A thread setting. ``variables`` None: dualml's own choice when others keep ``busy`` cores at
+    its start. ``cores``: cores per rank, 0 for all."""
 
     name: str
     threads: int
@@ -75,7 +75,7 @@ class Group:
             )  # fmt: skip
 
     def answer(self, rank: int) -> str:
-        """The next line of a rank.
+        """Return the next line of a rank.
 
         Raises:
             RuntimeError: the ranks have ended, or are silent.
@@ -89,7 +89,7 @@ class Group:
         return text.decode()
 
     def wait(self) -> None:
-        """Until all ranks are warm; then they are stopped."""
+        """Wait until all ranks are warm, then stop them."""
         import psutil
 
         for rank in range(len(self.told)):
@@ -99,13 +99,13 @@ class Group:
         self.signal(signal.SIGSTOP)
 
     def signal(self, number: int) -> None:
-        """To all; who supervises is stopped first and goes on last."""
+        """Send a signal to all processes; the supervisor is stopped first and continued last."""
         for one in self.members if number != signal.SIGCONT else reversed(self.members):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one.pid, number)
 
     def __call__(self, load: int) -> float:
-        """Milliseconds of an update, in a round of about `ROUND_S`."""
+        """Return the milliseconds of an update, in a round of about `ROUND_S`."""
         many = self.stretches.get(load, 1)
         self.signal(signal.SIGCONT)
         for pipe in self.go:
@@ -125,7 +125,8 @@ class Group:
 
 
 def own(backend: str, size: int, setting: Setting) -> tuple[dict[str, str], int]:
-    """The studied variables that dualml sets by itself, and the cores of each of its ranks."""
+    """Return the studied variables that dualml sets by itself, and the cores of each of its
+    ranks."""
     clean = {k: v for k, v in os.environ.items() if k not in STUDIED}
     info, threads = backends()[backend], setting.threads
     with patch.dict(os.environ, clean, clear=True):
@@ -138,7 +139,7 @@ def own(backend: str, size: int, setting: Setting) -> tuple[dict[str, str], int]
 
 @contextlib.contextmanager
 def busy(many: int) -> Iterator[None]:
-    """So many processes at work, until the block is left."""
+    """Keep so many processes busy until the block is left."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(many):

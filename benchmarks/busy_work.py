@@ -1,10 +1,11 @@
-"""What busy.py starts: a process that keeps a core busy, and ranks that train when told to.
+"""The programs that busy.py starts: a process that keeps a core busy, and ranks that train on
+request.
 
     python benchmarks/busy_work.py             keeps a core busy until its parent ends
     python benchmarks/busy_work.py JOB         the ranks of one setting; JOB is JSON
 
-Each rank reads ``go<rank>``, a pipe by name: how many stretches of `STEPS` updates to train. Into
-``told<rank>`` it writes the milliseconds of an update.
+Each rank reads from the named pipe ``go<rank>`` how many times to train `STEPS` updates, and writes
+the milliseconds of an update to ``told<rank>``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SAMPLES = 8192  # of each rank of several
 
 
 def settle(runtime: Mapping[str, int]) -> None:
-    """MindSpore's own settings, which count before anything is computed."""
+    """Apply MindSpore's own settings, which must precede any computation."""
     if not runtime:
         return
     import mindspore as ms
@@ -39,7 +40,8 @@ def settle(runtime: Mapping[str, int]) -> None:
 
 
 def confine(rank: int, cores: int) -> None:
-    """`dualml.machine.pin`, also for the threads that a framework has started."""
+    """Pin the process as `dualml.machine.pin` does, including threads that a framework has
+    started."""
     from dualml.machine import USABLE, pin
 
     pin(rank, cores)
@@ -59,7 +61,7 @@ def rounds(rank: int, folder: Path, once: Callable[[int], float]) -> None:
 
 
 def alone(job: Mapping[str, Any]) -> None:
-    """The loop of a trial with one rank."""
+    """Run the loop of a trial with one rank."""
     from workload import OurLoop, dataset
 
     from dualml.backend import backends
@@ -73,7 +75,7 @@ def alone(job: Mapping[str, Any]) -> None:
 
 
 def together(comm: Any, job: Mapping[str, Any]) -> None:
-    """The update of a trial with several ranks; the target of `run_ranks`."""
+    """Run the update of a trial with several ranks; the target of `run_ranks`."""
     from ourparallel import OurParallel, samples
     from ranks import paced
 
@@ -85,7 +87,7 @@ def together(comm: Any, job: Mapping[str, Any]) -> None:
 
 
 def start(job: Mapping[str, Any]) -> None:
-    """All ranks of the setting, in exactly the environment of this process."""
+    """Start all ranks of the setting, in exactly the environment of this process."""
     from ranks import LIMIT_S, on_ranks
 
     from dualml.launch import ranks as launcher

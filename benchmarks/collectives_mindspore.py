@@ -1,4 +1,4 @@
-"""What one rank does to time collectives in MindSpore; started by communication.py."""
+"""Time collectives in MindSpore on one rank; started by communication.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dualml.model import model
 
 
 class EachParameter(nn.Cell):
-    """One ``ops.AllReduce`` for every tensor, compiled: the way of `nn.DistributedGradReducer`."""
+    """One ``ops.AllReduce`` for every tensor, compiled, like `nn.DistributedGradReducer`."""
 
     def __init__(self, group: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class EachParameter(nn.Cell):
 
 
 def models(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Model → times to sum its gradients over the ranks, and to copy them."""
+    """Return model → times to sum its gradients over the ranks, and to copy them."""
     ms.set_context(mode=ms.GRAPH_MODE)
     reduce, ring = strategy("all_reduce"), strategy("ring")
     found = {}

@@ -1,4 +1,4 @@
-"""What one rank does to time collectives in PyTorch; started by communication.py."""
+"""Time collectives in PyTorch on one rank; started by communication.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MANY = [10_486] * 100  # 100 equal tensors, 4 MB
 
 
 def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Bytes → times of our all-reduce, of gloo's called by hand, of our ring, and of a copy."""
+    """Return bytes → times of our all-reduce, of gloo's called directly, of our ring, and of a
+    copy."""
     reduce, ring = strategy("all_reduce"), strategy("ring")
     found = {}
     for nbytes, repeats, names in argument["sizes"]:
@@ -38,7 +39,8 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 
 
 def as_started() -> None:
-    """Gloo's receiving threads as they are in any script, until `wait_your_turn`."""
+    """Reset the scheduling of gloo's receiving threads to that of any script, until
+    `wait_your_turn`."""
     for thread in loops():
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
@@ -50,7 +52,7 @@ def pushy(call: Callable[[], Any]) -> None:
 
 
 def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Model → times of its gradients summed as one flat bucket, and tensor by tensor."""
+    """Return model → times to sum its gradients as one flat bucket, and tensor by tensor."""
     reduce, found = strategy("all_reduce"), {}
     lenet = list(model("lenet").parameters().values())
     for name, shapes in {"lenet": lenet, "many": [(n,) for n in MANY]}.items():

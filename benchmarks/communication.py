@@ -1,9 +1,10 @@
-"""Collectives of dualml's communicators and strategies against the framework's own, called by hand.
+"""Collectives of dualml's communicators and strategies against the framework's own, called
+directly.
 
     python benchmarks/communication.py --backend torch|mindspore [--quick]    prints rows as JSON
 
-All variants take turns in the same ranks; a round begins with a barrier and its time is that of the
-slowest rank.
+All variants take turns in the same ranks. A round begins with a barrier, and its time is that of
+the slowest rank.
 """
 
 from __future__ import annotations

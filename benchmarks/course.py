@@ -1,10 +1,11 @@
-"""Plants every typical mistake and every correct variant in our solutions, and has them judged.
+"""Plant every typical mistake and every correct variant into our solutions, and judge them.
 
     python benchmarks/course.py [--lab lab1] [--only NAME] [--seeds 3] [--json FILE]
     python benchmarks/course.py --strangers     # solutions of Lab 1 that somebody else wrote
 
-Detected: a requirement is not met. Named: the first one that is not met names the mistake, alone.
-A correct variant must meet all of them. The seeds are drawn of the clock: no answer is stored.
+Detected means that a requirement is not met; named, that the first unmet requirement names exactly
+this mistake. A correct variant must meet all requirements. The seeds come from the clock, so that
+no answer can be stored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dualml.course.labs import LABS, file
 
 
 def judged(plant: Plant, seed: int) -> Checked:
-    """What is said of a solution with this change."""
+    """Return the verdict on a solution with this change."""
     _, exercise = file(plant.file)
     package, _, name = exercise.solution.partition(":")
     source = (files(package) / name).read_text("utf-8")
@@ -58,7 +59,8 @@ def result(plant: Plant, seed: int) -> dict[str, object]:
 
 
 def strangers(seed: int) -> None:
-    """What is said of `benchmarks/strangers`: files written without a look at the judge."""
+    """Print the verdicts on `benchmarks/strangers`: files written without knowledge of the
+    judge."""
     folder = Path(__file__).parent / "strangers"
     rows = json.loads((folder / "truth.json").read_text("utf-8"))
     counts = dict.fromkeys(("wrong", "detected", "named", "misnamed", "right", "refused"), 0)

@@ -1,4 +1,4 @@
-"""One worker against two with as many samples each, a core for each: what working together costs.
+"""One worker against two with the same samples each and one core each: the cost of a second.
 
     python benchmarks/efficiency.py --backend torch|mindspore [--quick]   prints rows as JSON
 
@@ -27,7 +27,7 @@ GOAL = {"torch": 0.85, "mindspore": 0.8}
 
 
 class Alone:
-    """The whole step of one worker on rank 0; the others do nothing."""
+    """The whole step of one worker on rank 0, while the others do nothing."""
 
     def __init__(self, comm: Any, x: Any, y: Any) -> None:
         self.rank = comm.rank
@@ -48,7 +48,8 @@ class Alone:
 
 
 def own_core(rank: int) -> None:
-    """Confine every thread of this process to one core, also those that a framework has started."""
+    """Confine every thread of this process to one core, including those that a framework has
+    started."""
     usable = sorted(os.sched_getaffinity(0))
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):
@@ -56,7 +57,7 @@ def own_core(rank: int) -> None:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, alone and together."""
+    """Return the milliseconds of an update, alone and together."""
     own_core(comm.rank)
     x, y = samples()
     calls = {"together": OurParallel(comm, x, y, SIZE * EACH, STEPS), "alone": Alone(comm, x, y)}

@@ -1,4 +1,4 @@
-"""The benchmark of a GPU from this source tree: no installation, no network, nothing left behind.
+"""Benchmark a GPU from this source tree, without installation, network, or traces left behind.
 
     make gpu-wheels     where there is a network: packages that the GPU machine may lack
     make gpu            on the GPU machine; ARGS are those of `dualml bench`
@@ -42,7 +42,7 @@ def pip(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def wheels() -> None:
-    """Download what is small, for both Pythons."""
+    """Download the small packages for both Python versions."""
     light = [need for need in project()["dependencies"] if not need.startswith(LARGE)]
     for python in PYTHONS:
         platforms = [word for name in PLATFORMS for word in ("--platform", name)]
@@ -56,7 +56,8 @@ def wheels() -> None:
 
 
 def missing() -> list[str]:
-    """``name==version`` of what this Python lacks, or has too old, as pip resolves it."""
+    """Return ``name==version`` of packages that this Python lacks or has too old, as pip resolves
+    it."""
     wheels = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
     done = pip("install", "--dry-run", "--quiet", "--no-index", *wheels, "--report", "-",
                *project()["dependencies"], *TESTS)  # fmt: skip
@@ -81,7 +82,8 @@ def unpack(names: Sequence[str], site: Path) -> None:
 
 
 def described(site: Path) -> None:
-    """What `importlib.metadata` knows of an installed dualml: its name and its entry points."""
+    """Describe dualml as `importlib.metadata` describes an installed package: name and entry
+    points."""
     sys.path.insert(0, str(ROOT))
     from dualml import __version__
 
@@ -99,7 +101,7 @@ def entry_points() -> Iterator[str]:
 
 
 def measure(words: Sequence[str]) -> int:
-    """`dualml bench` with these options; its exit code."""
+    """Run `dualml bench` with these options and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="dualml-gpu-") as temporary:
         site = Path(temporary)
         if lacking := missing():

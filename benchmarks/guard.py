@@ -1,11 +1,11 @@
-"""Hold `dualml compare` of two runs against changes that are harmless and changes that are wrong.
+"""Test `dualml compare` of two runs with harmless changes and with wrong ones.
 
     python benchmarks/guard.py [--only NAME …] [--jobs N] [--out FILE] [--markdown DIR]
 
-Each change is one arm of benchmarks/planted run again in PyTorch with something else: settings,
-threads, ranks, kernels, or one of the plants. Beside the guard two usual checks judge the same
-pair: that all losses print alike with six digits, and that the final losses are within 0.001. The
-half of a change follows from a hash of its name; the guard has no setting that was tuned.
+Each change is an arm of benchmarks/planted, run again in PyTorch with one difference: settings,
+threads, ranks, kernels, or one of the plants. Two usual checks judge the same pair: that all losses
+are equal when printed with six digits, and that the final losses are within 0.001. A hash of its
+name decides whether a change is in the tuned or the held-out half; the guard has no tuned setting.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RIGHT = {"en": {"wrong": "{} refused", "harmless": "{} passed"},
 
 @dataclass(frozen=True)
 class Change:
-    """An arm run again with something else."""
+    """An arm run again with one change."""
 
     name: str
     arm: str
@@ -78,7 +78,7 @@ class Change:
 
 
 def changes() -> Iterator[Change]:
-    """All plants of one framework, and the changes of ``guard.toml``."""
+    """Return all plants of one framework, and the changes of ``guard.toml``."""
     site = os.pathsep.join(filter(None, (str(HERE / "planted/site"), os.environ.get("PYTHONPATH"))))
     for plant in PLANTS.values():
         env = {"DUALML_PLANTED": f"{BACKEND}:{plant.name}", "PYTHONPATH": site}
@@ -94,7 +94,7 @@ def changes() -> Iterator[Change]:
 
 
 def run(change: Change | None, arm: str, out: Path) -> str:
-    """One run of an arm; why it failed, or nothing."""
+    """Run an arm; return why it failed, or ""."""
     words = ["--backend", BACKEND, "--arm", arm, "--out", str(out), "--no-report", "--no-find"]
     if change is None or "--threads" not in change.words:
         words += ["--threads", "1"]
@@ -109,7 +109,8 @@ def run(change: Change | None, arm: str, out: Path) -> str:
 
 
 def base(arm: str, folder: Path) -> tuple[Path, str]:
-    """The run that the changes of an arm are held against, and why it failed, or nothing."""
+    """Run the arm that its changes are compared with; return the folder, and why it failed, or
+    ""."""
     out = folder / f"base-{arm}"
     with BASES:
         if arm not in FAILED:
@@ -122,7 +123,7 @@ def losses(folder: Path, arm: str) -> list[float]:
 
 
 def judge(change: Change, folder: Path) -> dict[str, Any]:
-    """Whether each check refuses a change."""
+    """Return check → whether it refuses a change."""
     a, why = base(change.arm, folder)
     b = folder / f"{change.name}-{change.arm}"
     row = {"name": change.name, "arm": change.arm, "wrong": change.wrong, "about": change.about,
@@ -146,7 +147,7 @@ def judge(change: Change, folder: Path) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
-    """How many of which changes each check judges rightly."""
+    """Return a table of the changes that each check judges correctly."""
     lines = [HEADS[lang], ["---", "---", "--:", "--:", "--:", "--:"]]
     for wrong, kind in ((True, "wrong"), (False, "harmless")):
         for held_out in (False, True):

@@ -1,4 +1,4 @@
-"""What an expert and what a course would write: LeNet's training loops in plain MindSpore.
+"""LeNet's training loops in plain MindSpore, as an expert and as a course would write them.
 
 Nothing of dualml is imported, so that time and memory of these loops are the framework's alone.
 """
@@ -39,7 +39,7 @@ def native(arm: str, lr: float, net: nn.Cell) -> nn.Optimizer:
 
 
 class Step(nn.Cell):
-    """Forward, backward and update; one graph where the mode is GRAPH_MODE."""
+    """Forward, backward and update; one graph if the mode is GRAPH_MODE."""
 
     def __init__(self, arm: str, lr: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Step(nn.Cell):
 
 
 class HandWritten:
-    """The loop an expert writes: data in memory, no synchronisation a step.
+    """The loop of an expert: data in memory, no synchronisation per step.
 
     Args:
         mode: ``ms.GRAPH_MODE`` compiles the step as a whole; ``ms.PYNATIVE_MODE`` runs it
@@ -86,7 +86,8 @@ class HandWritten:
 
 @contextmanager
 def running(mode: int) -> Iterator[None]:
-    """A mode for one block. PyNative computes at once: its queue only makes its threads spin."""
+    """Set the execution mode for one block. PyNative is synchronous here: its queue only makes
+    threads spin."""
     ms.set_context(mode=mode, pynative_synchronize=mode == ms.PYNATIVE_MODE)
     try:
         yield
@@ -95,7 +96,8 @@ def running(mode: int) -> Iterator[None]:
 
 
 class Clock(ms.train.Callback):
-    """Seconds from the end of the first step to the end of the last: no start of a round."""
+    """Measures the seconds from the end of the first step to the end of the last, without
+    start-up."""
 
     def __init__(self) -> None:
         self.first = self.last = 0.0

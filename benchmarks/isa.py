@@ -1,4 +1,4 @@
-"""MindSpore's convolution trap: one update with dualml's choice of instruction set, and without.
+"""MindSpore's convolution trap: one update with and without dualml's choice of instruction set.
 
     python benchmarks/isa.py        prints rows as JSON
 
@@ -24,7 +24,7 @@ STEP = [sys.executable, str(Path(__file__).with_name("training_mindspore.py")), 
 
 
 def update_ms(env: dict[str, str]) -> Callable[[], float]:
-    """One round: milliseconds of an update of SGD in a process of its own."""
+    """Return a round: the milliseconds of an SGD update in a separate process."""
 
     def run() -> float:
         told = subprocess.run(STEP, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout

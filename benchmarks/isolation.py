@@ -1,9 +1,9 @@
-"""Measures what the isolation of students' code costs, and how soon a check names a mistake.
+"""Measure the cost of isolating students' code, and the time until a check names a mistake.
 
     python benchmarks/isolation.py [--times 9] [--json FILE] [--docs docs]
 
-With and without walls in turn, in one process, with servers that are warm; medians and the ratio
-of pairs. Quiet machine: nothing else may run.
+Checks with and without the sandbox alternate in one process, with warm servers; results are medians
+and the median ratio of pairs. Nothing else may run on the machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def pairs(times: int, work: Callable[[Isolation], Any]) -> dict[str, float]:
-    """Medians with and without walls, taken in turn, and of the differences and ratios."""
+    """Return medians with and without isolation, in alternating rounds, and of the differences and
+    ratios."""
     for around in (WALLS, OPEN):
         work(around)  # the servers start
     rows = [(timed(lambda: work(WALLS)), timed(lambda: work(OPEN))) for _ in range(times)]
@@ -67,7 +68,7 @@ def one_check(folder: Path, exercise: File, around: Isolation) -> None:
 
 
 def one_class(folder: Path, around: Isolation) -> None:
-    """Grade a class, two at a time."""
+    """Grade a class, two submissions at a time."""
     exercises = lab("lab1")
     files = [f for f in exercises.files if f.backend == "torch"]
     with tempfile.TemporaryDirectory() as out:
@@ -79,7 +80,7 @@ def one_class(folder: Path, around: Isolation) -> None:
 
 
 def told(name: str, old: str, new: str) -> float:
-    """Seconds until a check has said what it says."""
+    """Return the seconds that a check takes to report a mistake."""
     exercise, text = file(name)[1], source(file(name)[1])
     assert text.count(old) == 1
     indent = text[: text.index(old)].rpartition("\n")[2]
@@ -130,7 +131,7 @@ BEGIN, END = "<!-- isolation: begin -->", "<!-- isolation: end -->"
 
 
 def tables(found: dict[str, Any], lang: str) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     walls, without, more, ratio, told_head, after = HEADS[lang]
     lines = [f"| | {walls} | {without} | {more} | {ratio} |", "|---|---:|---:|---:|---:|"]
     for name, row in found["isolation"].items():

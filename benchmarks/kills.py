@@ -1,11 +1,10 @@
-"""Thirty kills: each is named, leaves no process behind, and its run goes on to the same bytes.
+"""Kill thirty runs: each kill is named, leaves no process, and resuming gives the same files.
 
     python benchmarks/kills.py [--count 30] [--only NUMBER …] [--jobs 2] [--markdown]
 
-Every pair of a way to start a run and something that can be killed comes once; a hash says when, on
-which framework, and how the run goes on. The machines are network namespaces of this one
-(`machines`): root, iproute2, openssh-server, slurm-wlm and munge are needed. Moments are those of
-the progress seen in the run folder.
+Every pair of a start method and a victim occurs once; a hash chooses the moment, the framework, and
+how the run is resumed. The machines are network namespaces (`machines`), which need root, iproute2,
+openssh-server, slurm-wlm and munge. Moments are defined by the progress seen in the run folder.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ CHECKPOINT = {"DUALML_CHECKPOINT_S": "0.05"}
 
 @dataclass(frozen=True)
 class Case:
-    """One kill."""
+    """One kill: start method, victim, moment, backend, and how the run is resumed."""
 
     number: int
     way: str
@@ -78,7 +77,7 @@ def drawn(seed: int, *words: object) -> int:
 
 
 def cases(seed: int, count: int) -> list[Case]:
-    """The first ``count`` of all pairs, in an order that the seed draws."""
+    """Return the first ``count`` of all pairs, in an order given by the seed."""
     pairs = [(way, victim) for way, victims in VICTIMS.items() for victim in victims]
     pairs.sort(key=lambda pair: drawn(seed, *pair))
     found = []
@@ -98,7 +97,7 @@ def cases(seed: int, count: int) -> list[Case]:
 
 
 def last_step(path: Path) -> int:
-    """Of the losses recorded; 0 before the first."""
+    """Return the step of the last recorded loss; 0 before the first."""
     with contextlib.suppress(OSError, ValueError):
         lines = path.read_text("utf-8").rpartition("\n")[0].splitlines()
         return max((r["step"] for r in map(json.loads, lines) if r["metric"] == "loss"), default=0)
@@ -106,8 +105,8 @@ def last_step(path: Path) -> int:
 
 
 def writing(way: Way, seconds: float = 5.0) -> bool:
-    """Whether a checkpoint is half written within so many seconds, in the run folder or in a rank's
-    copy of it: the first few are let pass, and then this looks all the time."""
+    """Return whether a checkpoint is being written within so many seconds, in the run folder or a
+    rank's copy of it. The first few are skipped, then it polls continuously."""
     if last_step(way.place(FIRST) / "rank0.jsonl") < UPDATES // 10:
         return False
     copies = (m.temporary for m in way.there.values())
@@ -123,7 +122,7 @@ def writing(way: Way, seconds: float = 5.0) -> bool:
 
 
 def come(way: Way, moment: str) -> bool:
-    """Whether it is the moment."""
+    """Return whether the moment of the kill has come."""
     if moment == "start":
         return all(way.parts(f"worker {rank}") for rank in (0, 1))
     if moment == "training":
@@ -139,7 +138,7 @@ def come(way: Way, moment: str) -> bool:
 
 
 def strike(way: Way, victim: str) -> list[str]:
-    """Kill it; the machines on which nobody is left to say anything."""
+    """Kill the victim; return the machines on which no process is left to report it."""
     if victim == "cable":
         way.there["b"].link(up=False)
         return []
@@ -156,8 +155,8 @@ def strike(way: Way, victim: str) -> list[str]:
 
 
 def alive(there: Mapping[str, Machine]) -> list[psutil.Process]:
-    """All processes of the run; msrun's own are not, which shows a log by a ``tail -f`` that
-    outlives it where it is killed."""
+    """Return all processes of the run, except msrun's ``tail -f`` of a log, which outlives a killed
+    msrun."""
     every = [process for machine in there.values() for process in machine.processes()]
     return [process for process in every if cmdline(process)[1:2] != ["-f"]]
 
@@ -171,7 +170,8 @@ def described(processes: list[psutil.Process]) -> list[str]:
 
 
 def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, Any]:
-    """What the ends that are left say of a kill, and when the last process of the run is gone."""
+    """Return what the surviving ends report of a kill, and when the last process of the run has
+    gone."""
     ends = ["job"] if way.job else [n for n in way.terminals if n not in dead]
     before = {end: len(way.lines(end)) for end in ends}
     named, gone, last = dict[str, float](), None, dict[str, str]()
@@ -201,7 +201,7 @@ def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, An
 
 
 def go_on(way: Way, case: Case) -> None:
-    """What the last lines say to do; until it is over.
+    """Resume the run as the last lines suggest, and wait for its end.
 
     Raises:
         RuntimeError: it did not end well.
@@ -222,7 +222,7 @@ def go_on(way: Way, case: Case) -> None:
 
 
 def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
-    """One kill, from the first command to the comparison with the run that nobody disturbed."""
+    """Run one kill, from the first command to the comparison with the undisturbed run."""
     row: dict[str, Any] = asdict(case)
     with machines(folder) as there:
         env = {**CHECKPOINT, "DUALML_TOKEN": "of all the machines here"}
@@ -265,7 +265,7 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def references(backends: set[str], folder: Path) -> Iterator[Callable[[str], Path]]:
-    """Runs that nobody disturbs, one for each backend."""
+    """Run the undisturbed runs, one for each backend, and return their folders."""
     for backend in sorted(backends):
         words = ["run", LAB, "--threads", 1, "--out", folder / backend, "--backend", backend]
         core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # as many as machines have

@@ -21,7 +21,7 @@ def seconds(value: float | None) -> str:
 
 
 def cells(row: Row, text: dict[str, Any]) -> list[str]:
-    """One kill; ✗ marks what is not as it should be."""
+    """Return the cells of one kill; ✗ marks what is not as it should be."""
     mark = {True: "", False: " ✗"}
     victim, _, which = row["victim"].partition(" ")
     said = max(row.get("named_s", {}).values(), default=None)
@@ -40,7 +40,7 @@ def cells(row: Row, text: dict[str, Any]) -> list[str]:
 
 
 def page(rows: Sequence[Row], lang: str) -> str:
-    """A sentence with all figures, then a line for each kill."""
+    """Return a sentence with all figures, and a table line for each kill."""
     text = words(lang)["kills"]
     named = [max(r["named_s"].values()) for r in rows if r.get("named_s")]
     gone = [r["gone_s"] for r in rows if r.get("gone_s") is not None]

@@ -1,11 +1,11 @@
-"""How long two ranks take to start, with dualml's launcher and with the framework's.
+"""Start-up time of two ranks, with dualml's launcher and with the framework's.
 
-python benchmarks/launching.py --backend torch|mindspore [--quick]      prints rows as JSON
+    python benchmarks/launching.py --backend torch|mindspore [--quick]      prints rows as JSON
 
-The same three things are asked of both, from the command to the mark each rank leaves: import the
-framework, join, add up one number. The command's own interpreter counts for both. ``torchrun`` is
-also timed to its end; ``msrun`` waits for its scheduler long after the ranks have ended, and is
-ended here when they have left their marks.
+Both launchers do the same three things, timed from the command to the mark that each rank leaves:
+import the framework, join the group, sum one number. The start of the command's own interpreter
+counts for both. ``torchrun`` is also timed to its end. ``msrun`` waits for its scheduler long after
+the ranks have ended, so it is ended here once they have left their marks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def ours(backend: str, marks: Path) -> list[str]:
 
 
 def theirs(backend: str, marks: Path) -> list[str]:
-    """The framework's launcher, as its manual has it; rendezvous on a port that is free now."""
+    """Return the command of the framework's launcher as in its manual, with a rendezvous on a free
+    port."""
     name = LAUNCHERS[backend]
     program = shutil.which(name, path=sysconfig.get_path("scripts")) or name
     script = [str(FOLDER / f"minimal_{backend}.py"), str(marks)]
@@ -60,7 +61,7 @@ def free_port() -> int:
 
 
 def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callable[[], float]:
-    """One round: seconds from the command to the last rank's mark.
+    """Return a round: the seconds from the command to the last rank's mark.
 
     Args:
         ends: takes the seconds to the command's end; None ends it when the marks are there.
@@ -103,7 +104,7 @@ def wait_for(marks: Path, process: subprocess.Popen[bytes], deadline: float) -> 
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
-    """The command and whatever it started, scheduler included."""
+    """End the command and everything it started, scheduler included."""
     import psutil
 
     started = []

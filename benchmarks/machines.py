@@ -1,7 +1,7 @@
-"""Machines to kill: network namespaces with names and addresses of their own, on one switch.
+"""Machines that can be killed: network namespaces with names and addresses, on one switch.
 
-A machine's processes are those in its namespace, whatever they are called and whoever their parent
-is now. Needs Linux, root and iproute2.
+A machine's processes are all those in its namespace, whatever their names and parents. Needs Linux,
+root and iproute2.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ip(*words: object) -> None:
 
 
 def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """What it gives, as soon as that is something.
+    """Call a function until its result is true, and return that result.
 
     Raises:
         TimeoutError: it does not within so many seconds.
@@ -46,7 +46,7 @@ def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 
 
 class Terminal:
-    """A command on a machine, as somebody started it there."""
+    """A command on a machine, as if started in a terminal there."""
 
     def __init__(self, machine: Machine, command: Sequence[object], env: Mapping[str, str]) -> None:
         self.machine = machine
@@ -66,7 +66,7 @@ class Terminal:
         return self.output.read_text("utf-8", errors="replace")
 
     def lines(self) -> list[str]:
-        """Its lines that are not empty."""
+        """Return its non-empty lines of output."""
         return [line.strip() for line in self.text().splitlines() if line.strip()]
 
     def code(self) -> int | None:
@@ -74,7 +74,7 @@ class Terminal:
 
 
 class Machine:
-    """One of them.
+    """One machine: a network namespace.
 
     Attributes:
         core: the one that it has; how many there are may decide how a framework rounds.
@@ -93,7 +93,7 @@ class Machine:
         self.daemons = list[Terminal]()
 
     def inside(self, command: Sequence[object]) -> list[str]:
-        """The words that run a command there."""
+        """Return the words that run a command on this machine."""
         there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount",
                  "taskset", "-c", str(self.core)]  # fmt: skip
         words = [f"node-{self.name}", self.hosts, *command]
@@ -103,18 +103,18 @@ class Machine:
         return Terminal(self, command, env)
 
     def serve(self, command: Sequence[object], **env: str) -> Terminal:
-        """Start a daemon."""
+        """Start a daemon on this machine."""
         terminal = self.start(command, **env)
         self.daemons.append(terminal)
         self.kept.add(terminal.process.pid)
         return terminal
 
     def keep(self) -> None:
-        """What lives there now belongs to no run."""
+        """Exclude the processes that run here now from those of a run."""
         self.kept |= {process.pid for process in self.processes(daemons=True)}
 
     def run(self, command: Sequence[object], seconds: float = 120, **env: str) -> str:
-        """What a command prints.
+        """Run a command on this machine and return its output.
 
         Raises:
             RuntimeError: it ended badly.
@@ -128,7 +128,7 @@ class Machine:
         return done.stdout
 
     def processes(self, daemons: bool = False) -> list[psutil.Process]:
-        """All that live there."""
+        """Return all processes on this machine."""
         space = os.stat(f"/run/netns/{self.space}").st_ino
         found = []
         for number in filter(str.isdecimal, os.listdir("/proc")):
@@ -141,7 +141,7 @@ class Machine:
         return found
 
     def kill(self) -> None:
-        """As when its power fails: all at once."""
+        """Kill all processes at once, like a power failure."""
         for _ in range(3):  # what was started meanwhile, too
             for process in self.processes(daemons=True):
                 with contextlib.suppress(psutil.Error):
@@ -152,14 +152,14 @@ class Machine:
         self.daemons.clear()
 
     def link(self, up: bool) -> None:
-        """Its cable, seen from the switch: neither side is told that it was pulled."""
+        """Pull or plug its cable at the switch; neither side is notified."""
         ip("-n", self.space.removesuffix(self.name) + NAMES[0], "link", "set", f"to-{self.name}",
            "up" if up else "down")  # fmt: skip
 
 
 @contextlib.contextmanager
 def machines(folder: Path) -> Iterator[dict[str, Machine]]:
-    """`NAMES` on one network; nothing of them is left afterwards.
+    """Create the machines `NAMES` on one network, and remove every trace of them afterwards.
 
     Raises:
         RuntimeError: they cannot be made here.

@@ -28,7 +28,7 @@ FILES += ("t10k-labels-idx1-ubyte",)
 
 
 def read(path: Path) -> Any:
-    """An IDX file of bytes as an array."""
+    """Return an IDX file of bytes as an array."""
     import numpy as np
 
     sizes = np.fromfile(path, ">i4", count=1 + path.read_bytes()[3])[1:]
@@ -36,7 +36,7 @@ def read(path: Path) -> Any:
 
 
 def arrays(folder: Path) -> list[Any]:
-    """Normalised float32 images and the labels, without a second copy of the images."""
+    """Return normalised float32 images and the labels, without a second copy of the images."""
     import numpy as np
 
     found = []
@@ -50,7 +50,7 @@ def arrays(folder: Path) -> list[Any]:
 
 
 def train_torch(folder: Path, lr: float) -> float:
-    """Train by hand; the test accuracy."""
+    """Train a hand-written loop in PyTorch and return the test accuracy."""
     import torch
     from handwritten_torch import lenet
     from torch.nn import functional
@@ -73,7 +73,7 @@ def train_torch(folder: Path, lr: float) -> float:
 
 
 def train_mindspore(folder: Path, lr: float) -> float:
-    """Train by hand; the test accuracy."""
+    """Train a hand-written loop in MindSpore and return the test accuracy."""
     import mindspore as ms
     import numpy as np
     from handwritten_mindspore import Step
@@ -95,7 +95,7 @@ def train_mindspore(folder: Path, lr: float) -> float:
 
 
 def by_hand(backend: str, folder: Path, lr: float) -> None:
-    """In a process of its own: train, and print its peak memory in MiB and the accuracy."""
+    """Train in a separate process, and print its peak memory in MiB and the accuracy."""
     import resource
 
     accuracy = {"torch": train_torch, "mindspore": train_mindspore}[backend](folder, lr)
@@ -113,7 +113,7 @@ def write_idx(path: Path, array: Any) -> None:
 
 
 def measure(backend: str, epochs: int = 1) -> Row:
-    """One trial and one script, one after the other."""
+    """Run one trial and one script, one after the other."""
     from dualml.backend import backends
     from dualml.data import load
     from dualml.experiment.load import load as experiment
@@ -152,7 +152,7 @@ def measure(backend: str, epochs: int = 1) -> Row:
 
 
 def output(command: list[str], env: dict[str, str]) -> str:
-    """Standard output of a command.
+    """Return the standard output of a command.
 
     Raises:
         RuntimeError: it failed; with the end of what it said.

@@ -1,11 +1,11 @@
-"""Training methods against the same loops by hand, and dualml's own against engines on two ranks.
+"""Training methods against the same loops by hand, and our ZeRO against engines on two ranks.
 
     python benchmarks/methods.py [--quick]     prints rows as JSON
 
-The text classifier, Adam, 64 sentences an update. Engines that are not installed are left out. On
-two ranks all take turns in the same two processes; a round's time is that of the slower one.
+The text classifier, Adam, 64 sentences per update. Engines that are not installed are left out. On
+two ranks all take turns in the same two processes; the time of a round is that of the slower rank.
 
-A tiny BERT, AdamW, 32 sentences an update on two threads, stands beside transformers' own.
+A tiny BERT with AdamW, 32 sentences per update on two threads, is compared with transformers' own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def rows(rounds: int) -> list[Row]:
 
 
 def by_hand(what: str, times: Times) -> list[Row]:
-    """Of every method that ran, beside its loop in a script."""
+    """Return the rows of every method that ran, against its loop in a script."""
     return [
         tie(row(SECTION, f"{what}, {name}", "the same loop by hand", times, name,
                 f"{name} by hand", target=1.02), TIE)
@@ -64,7 +64,7 @@ def by_hand(what: str, times: Times) -> list[Row]:
 
 
 def bert_rows(rounds: int) -> list[Row]:
-    """Of a tiny BERT; none where transformers is not installed."""
+    """Return the rows of a tiny BERT; none if transformers is not installed."""
     if find_spec("transformers") is None:
         return []
     return [

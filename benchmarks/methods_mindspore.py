@@ -1,4 +1,4 @@
-"""Training methods in MindSpore, driven by dualml and by hand.
+"""Training methods in MindSpore, called by dualml and by hand.
 
     python benchmarks/methods_mindspore.py [--quick]     prints rows as JSON
 
@@ -104,7 +104,7 @@ class ByHand:
 
 
 class File:
-    """The file of a method in the loop of a script, without anything of dualml's around it."""
+    """The module of a method in the loop of a script, without anything of dualml's around it."""
 
     def __init__(self, name: str, backend: Backend, comm: Any = None) -> None:
         its, self.batches = recipe(), Batches()
@@ -124,7 +124,7 @@ class File:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update on each rank, by variant."""
+    """Return the milliseconds of an update on each rank, by variant."""
     ms.set_context(mode=ms.GRAPH_MODE)
     backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
     for name in RANKS:

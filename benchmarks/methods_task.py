@@ -1,4 +1,4 @@
-"""What training methods are measured on: a text classifier, Adam, random sentences."""
+"""The task of the method benchmarks: a text classifier, Adam, random sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARED_STEPS = 32
 
 
 def sentences(words: int = WORDS) -> tuple[Any, Any]:
-    """Tokens (SAMPLES, LENGTH) of so many words, padded with 0, and classes (SAMPLES,)."""
+    """Return tokens (SAMPLES, LENGTH) of ``words`` words, padded with 0, and classes (SAMPLES,)."""
     draw = generator(0, "benchmark", "methods")
     x = draw.integers(2, words, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(3, LENGTH + 1, SAMPLES)[:, None]] = 0
@@ -32,7 +32,7 @@ def sentences(words: int = WORDS) -> tuple[Any, Any]:
 
 
 def recipe(precision: Precision = FULL) -> Recipe:
-    """The text classifier and Adam."""
+    """Return the training configuration: the text classifier with Adam."""
     spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
     x, y = sentences()
     return Recipe(
@@ -48,7 +48,7 @@ def recipe(precision: Precision = FULL) -> Recipe:
 
 
 class Batches:
-    """Random batches, each rank's part of them."""
+    """Random batches, and each rank's part of them."""
 
     def __init__(self) -> None:
         self.draw, self.now = np.random.default_rng(0), 0
@@ -59,19 +59,19 @@ class Batches:
 
 
 def steps(ranks: int) -> int:
-    """Of a round."""
+    """Return the number of updates of a round."""
     return SHARED_STEPS if ranks > 1 else STEPS
 
 
 def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
-    """A round of updates as a trial makes them."""
+    """Run a round of updates as a trial does."""
     parts = [batches.parts(ranks) for _ in range(steps(ranks))]
     given = parts if ranks > 1 else [part for (part,) in parts]
     read(training.stretch(given, batches.now - len(parts) + 1))
 
 
 def own(backend: Backend) -> dict[str, Callable[[], None]]:
-    """dualml's own training in every precision."""
+    """Return dualml's own training in every precision."""
     precisions = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
     return {
         name: partial(driven, backend.training(recipe(precision)), Batches(), 1, backend.read)
@@ -82,7 +82,7 @@ def own(backend: Backend) -> dict[str, Callable[[], None]]:
 def milliseconds(
     calls: Mapping[str, Callable[[], None]], rounds: int, updates: int = STEPS
 ) -> Times:
-    """Of an update; each call makes so many of them."""
+    """Return the milliseconds of an update, if each call makes ``updates`` of them."""
 
     def once(call: Callable[[], None]) -> float:
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Training methods in PyTorch, driven by dualml and by hand; methods.py starts it on each rank."""
+"""Training methods in PyTorch, called by dualml and by hand; methods.py starts it on each rank."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RANKS = ("accumulate", "zero_optimizer", "fsdp", *ENGINES)
 
 
 class ByHand:
-    """The same loop in a script: model, optimizer and data made here, one file's lines."""
+    """The same loop as a script: model, optimizer and data in a few lines of one file."""
 
     def __init__(self, name: str) -> None:
         its = recipe()
@@ -71,7 +71,7 @@ class ByHand:
 
 
 class File:
-    """The file of a method in the loop of a script, without anything of dualml's around it."""
+    """The module of a method in the loop of a script, without anything of dualml's around it."""
 
     def __init__(self, name: str, comm: Any = None) -> None:
         its = recipe()
@@ -89,7 +89,7 @@ class File:
 
 
 def known(names: Sequence[str], comm: Any = None) -> dict[str, MethodTraining]:
-    """Those whose engine is installed."""
+    """Return the methods whose engine is installed, by name."""
     made = {}
     for name in names:
         with suppress(Unsupported):
@@ -98,7 +98,7 @@ def known(names: Sequence[str], comm: Any = None) -> dict[str, MethodTraining]:
 
 
 def alone(rounds: int) -> Times:
-    """Milliseconds of an update in one process."""
+    """Return the milliseconds of an update in one process."""
     backend, calls = TorchBackend("cpu", 1), dict[str, Callable[[], None]]()
     for name in ALONE:
         made = method(name, recipe(), torch.device("cpu"), None)
@@ -112,8 +112,9 @@ def alone(rounds: int) -> Times:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update on each rank: of ours and of engines, or, ``by_hand``, of methods
-    and their files. Apart, for each has threads of its own that go on for a while."""
+    """Return the milliseconds of an update on each rank: of our methods and of engines, or
+    (``by_hand``) of methods and their modules. These are separate runs, because each leaves threads
+    that continue for a while."""
     backend = TorchBackend("cpu", 1)
     calls = {} if argument["by_hand"] else ours(comm, backend)
     for name, training in known(RANKS if argument["by_hand"] else ENGINES, comm).items():
@@ -126,7 +127,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
 
 
 def ours(comm: Any, backend: TorchBackend) -> dict[str, Callable[[], None]]:
-    """dualml's all-reduce, after the backward pass and during it."""
+    """Return dualml's all-reduce variants: after the backward pass, and overlapped with it."""
     calls = {}
     for name, settings in (("ours", Aggregation()), ("overlap", Aggregation(overlap=True))):
         training = backend.training(recipe())

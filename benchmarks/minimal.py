@@ -1,4 +1,4 @@
-"""The least a group of ranks does, with dualml: join, add up one number, say so, end."""
+"""The minimal program of a group of ranks with dualml: join, sum one number, leave a mark, exit."""
 
 from __future__ import annotations
 

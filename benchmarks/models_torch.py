@@ -48,8 +48,9 @@ WHY = {
 
 
 def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str, str]]:
-    """Optimizer, memory format and mode of `torch.compile` of the loops by hand. One that compiles
-    has the fused optimizer; ``max-autotune``, a minute for each, is tried for one batch alone."""
+    """Return optimizer, memory format and `torch.compile` mode of the hand-written loops. Compiled
+    ones use the fused optimizer; ``max-autotune``, which takes a minute each, is tried for one
+    batch only."""
     formats = ("contiguous_format", "channels_last")[: 1 + images]
     for memory in formats:
         yield from (("fused", memory, ""), ("foreach", memory, ""), ("fused", memory, "default"))
@@ -115,8 +116,8 @@ def rows(quick: bool, gpt: bool) -> list[Row]:
 
 
 def check_same_size(ours: Iterable[torch.Tensor], by_hand: Mapping[str, HandWritten]) -> None:
-    """Raises AssertionError unless the models that are compared are as large as one another: they
-    must have the vocabulary of the same text."""
+    """Raise AssertionError unless the compared models have the same size, which requires the
+    vocabulary of the same text."""
     size = sum(p.numel() for p in ours)
     for how, loop in by_hand.items():
         other = sum(p.numel() for p in loop.net.parameters())

@@ -1,20 +1,21 @@
-"""A network that is one: Linux network namespaces as machines, with links of a given rate.
+"""A real network on one machine: Linux network namespaces as nodes, with links of a given rate.
 
-Each node is a namespace with one interface; a cable (veth) leads from it to a bridge in a namespace
-of its own, so that nothing touches the host's network. A token bucket (`tc tbf`) shapes both ends
-of the cable, the node's way out and the switch's way to it: full duplex, as Ethernet is.
+Each node is a namespace with one interface. A cable (veth) connects it to a bridge in a separate
+namespace, so that the host's network is not touched. A token bucket (`tc tbf`) shapes both ends of
+the cable: full duplex, like Ethernet.
 
-What else would blur a measurement: packets are as large on the wire as the interface counts them
-(no segmentation offload, of which a counter sees one header for dozens); queues longer than all
-that is under way, so that nothing is ever lost; plain Reno, which then only grows, and does not
-start again after a pause. A sender's buffer is small: once the system has taken a message the
-sender goes on, and its next one shares the link with the rest of this one (with a buffer of 8 MB a
-tree of four nodes takes five vectors' time, not four). A receiver's is large: the link does not
-stand still while a reader waits for a core. Connections share a link evenly: each has but two
-packets in its queue (by the kernel's own rule, a millisecond of what it had been sending, one of
-two had 69 % of the link, and a short answer came late behind a vector).
+Further settings make measurements exact. Segmentation offload is off, so that packets on the wire
+are those that the interface counts (otherwise a counter sees one header for dozens of packets).
+Queues are longer than all pending data, so that nothing is lost; congestion control is plain Reno,
+which then only grows and does not restart after a pause. Send buffers are small: once the system
+has accepted a message, the sender continues, and its next message shares the link with the rest of
+this one (with a buffer of 8 MB, a tree of four nodes takes five vector times instead of four).
+Receive buffers are large, so that the link does not idle while a reader waits for a core.
+Connections share a link evenly, because each has only two packets in the queue (with the kernel's
+default, one millisecond of data, one of two connections got 69 % of the link, and a short reply
+arrived late behind a vector).
 
-Names tell the owner: what a dead one left is cleaned up.
+Names contain the owner's process id; what a dead owner left behind is removed.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ NICE = -5
 
 
 class NoBed(Exception):
-    """No network can be made here; the text says why."""
+    """An error that no network can be made here; the text says why."""
 
 
 def run(*words: object) -> str:
-    """Raises `NoBed` with what a command had to say when it failed."""
+    """Run a command and return its output; raise `NoBed` with the output if it failed."""
     try:
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True,
                               timeout=COMMAND_S, check=True)  # fmt: skip
@@ -81,7 +82,7 @@ def run(*words: object) -> str:
 
 @dataclass(frozen=True)
 class Counters:
-    """Of an interface so far, with all headers."""
+    """Byte and packet counters of an interface so far, including all headers."""
 
     sent: int
     received: int
@@ -95,14 +96,14 @@ class Counters:
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the bed; ``mbit`` None: as fast as the cores can."""
+    """One machine of the network; ``mbit`` None means no rate limit."""
 
     namespace: str
     address: str
     mbit: float | None
 
     def command(self, *words: object) -> list[str]:
-        """These words, to be run there."""
+        """Return the words that run a command on this node."""
         return ["ip", "netns", "exec", self.namespace, *map(str, words)]
 
     def counters(self) -> Counters:
@@ -112,7 +113,7 @@ class Node:
 
 
 def unable() -> str | None:
-    """Why there is no bed here, where that shows without trying."""
+    """Return why no network can be made here, if that is known without trying; else ""."""
     if os.geteuid():
         return "network namespaces need root"
     missing = [name for name in ("ip", "tc") if not shutil.which(name)]
@@ -121,7 +122,8 @@ def unable() -> str | None:
 
 @contextlib.contextmanager
 def bed(*mbit: float | None) -> Iterator[list[Node]]:
-    """Machines on one switch, one for each rate; gone at the end, with all that runs in them.
+    """Create machines on one switch, one for each rate, and remove them and their processes
+    afterwards.
 
     Args:
         mbit: what the link of a node carries, each way; None: unshaped.
@@ -149,12 +151,12 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
 
 
 def bucket(mbit: float) -> int:
-    """Bytes that a link's bucket holds."""
+    """Return the bytes that a link's token bucket holds."""
     return max(BURST * (MTU + ETHERNET), round(mbit * 1e6 / 8 * BURST_S))
 
 
 def plug(node: Node, switch: str, port: str) -> None:
-    """Make a node and its cable."""
+    """Create a node and its cable."""
     inside = node.namespace
     run("ip", "netns", "add", inside)
     lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in SETTINGS.items()]
@@ -176,7 +178,8 @@ def plug(node: Node, switch: str, port: str) -> None:
 
 
 def started(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None where there is none."""
+    """Return the start time of a process in the kernel's ticks, or None if there is no such
+    process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
@@ -185,7 +188,7 @@ def started(pid: int) -> int | None:
 
 
 def sweep() -> None:
-    """Remove what owners left that no longer live."""
+    """Remove what dead owners left behind."""
     for line in run("ip", "netns", "list").splitlines():
         name = line.split()[0]
         owner = NAME.match(name)
@@ -194,7 +197,7 @@ def sweep() -> None:
 
 
 def remove(name: str) -> None:
-    """End what runs in a namespace of ours, and remove it; harmless where it is gone."""
+    """End the processes in a namespace of ours and remove it; do nothing if it is gone."""
     with contextlib.suppress(NoBed):
         for pid in run("ip", "netns", "pids", name).split():
             with contextlib.suppress(ProcessLookupError):
@@ -211,7 +214,8 @@ def dualml_run(
     environ: Mapping[str, str] | None = None,
     limit: float = 600,
 ) -> str:
-    """``dualml run`` with ``ranks`` ranks on each node, none of which shares a folder with another.
+    """Run ``dualml run`` with ``ranks`` ranks on each node, without a folder shared between
+    nodes.
 
     Args:
         words: of rank 0, which says what is run.

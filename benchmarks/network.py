@@ -3,8 +3,8 @@
     python benchmarks/network.py --json FILE [--quick] [--only PART]    measures; needs root
     python benchmarks/network.py --json FILE --write                    its tables into the pages
 
-Each measurement is a `dualml run` of Lab 2's micro-benchmark with one rank in each namespace and no
-folder that they share. What a part measured before stays in FILE where ``--only`` leaves it out.
+Each measurement is a `dualml run` of Lab 2's micro-benchmark with one rank per namespace and no
+shared folder. With ``--only``, the earlier results of the other parts stay in FILE.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def lab2(
     ranks: int = 1,
     seconds: float = SECONDS,
 ) -> Record:
-    """Lab 2's micro-benchmark: what it recorded, with where and beside what it ran.
+    """Run Lab 2's micro-benchmark and return its records, with its settings and the load
+    beside it.
 
     Args:
         ranks: on each node.
@@ -89,7 +90,7 @@ def lab2(
 
 
 def predictions(quick: bool) -> Iterator[Record]:
-    """Two to four nodes of the same rate."""
+    """Measure two to four nodes of the same rate."""
     for rate in (USUAL_MBIT,) if quick else RATES:
         for n in (FITTED, *HELD_OUT):
             with netbed.bed(*[rate] * n) as nodes:
@@ -98,7 +99,7 @@ def predictions(quick: bool) -> Iterator[Record]:
 
 
 def sizes(quick: bool) -> Iterator[Record]:
-    """Three and four nodes, other sizes."""
+    """Measure three and four nodes with other sizes."""
     for rate in (USUAL_MBIT,) if quick else OTHER_SIZES:
         for n in HELD_OUT:
             with netbed.bed(*[rate] * n) as nodes:
@@ -112,14 +113,14 @@ def mindspore(quick: bool) -> Iterator[Record]:
 
 
 def slow(quick: bool) -> Iterator[Record]:
-    """One node of four behind a slow link."""
+    """Measure four nodes of which one is behind a slow link."""
     mbit = [SLOW_MBIT if i == SLOW_NODE else USUAL_MBIT for i in range(max(HELD_OUT))]
     with netbed.bed(*mbit) as nodes:
         yield lab2(nodes, "torch", SLOW_SIZES, seconds=BRIEF_S if quick else SECONDS)
 
 
 def levels(quick: bool) -> Iterator[Record]:
-    """Several ranks on each node; and two on one, for the link inside."""
+    """Measure several ranks on each node, and two on one node for the link inside."""
     with netbed.bed(None) as nodes:
         yield lab2(nodes, "torch", SIZES, strategies=("ring",), ranks=2)
     for count, ranks in LEVELS[: 1 if quick else None]:
@@ -128,7 +129,8 @@ def levels(quick: bool) -> Iterator[Record]:
 
 
 def labs(quick: bool) -> Iterator[Record]:
-    """Lab 3's data parallel training and Lab 4's split model, over two nodes, both frameworks."""
+    """Run Lab 3's data-parallel training and Lab 4's split model over two nodes, on both
+    frameworks."""
     for name, arms, settings in LABS:
         with netbed.bed(*[USUAL_MBIT] * 2) as nodes, tempfile.TemporaryDirectory() as made:
             out, before = Path(made) / "out", [node.counters() for node in nodes]

@@ -1,4 +1,4 @@
-"""What `network` measured as tables of the pages: analysis and words, no measuring."""
+"""The measurements of `network` as tables of the pages: analysis and text, no measuring."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ COST = [Path(__file__).parents[1] / "docs" / f"cost{end}.md" for end in ("", ".z
 
 
 def sent_by(case: Record, name: str) -> Schedule:
-    """Who sends what, as the engine is known to do it, else as the textbook says."""
+    """Return the schedule of a strategy: the engine's known one, else the textbook's."""
     n = case["world_size"]
     way = strategy(name).on_nodes(case["ranks_per_node"])
     return engine_schedule(case["engine"], name, n) or way.schedule(n)
 
 
 def expected(case: Record, row: Record) -> list[tuple[float, float]]:
-    """Bytes that each rank sends and receives: counted where messages are made one by one."""
+    """Return the bytes that each rank sends and receives; counted if the messages are made one by
+    one."""
     name, length = row["strategy"], row["bytes"] // 4
     if STRATEGIES[name].counted:
         pairs = [(t["bytes_sent"], t["bytes_received"]) for t in row["traffic"]]
@@ -53,7 +54,7 @@ def expected(case: Record, row: Record) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Of one measurement: bytes that all ranks were to send, and what their interfaces sent.
+    """The bytes of one measurement: planned for all ranks, and sent by their interfaces.
 
     Attributes:
         worst: of any rank, sent or received, by how much payload and bytes expected differ.
@@ -70,7 +71,7 @@ class Bytes:
 
     @classmethod
     def of(cls, case: Record, row: Record) -> Bytes:
-        """One rank on each node."""
+        """Make the entry of a measurement with one rank on each node."""
         due, ports = expected(case, row), row["ports"]
         pairs = [
             (p[f"bytes_{way}"] - HEADERS * p[f"packets_{way}"], p[f"bytes_{way}"], d[i])
@@ -86,7 +87,7 @@ class Bytes:
 
 
 def fits_of(cases: Sequence[Record], rate: float, n: int) -> Fits:
-    """From the measurements on n nodes of that rate."""
+    """Return the cost-model fits from the measurements on n nodes of that rate."""
     (case,) = (c for c in cases if c["world_size"] == n and c["mbit"][0] == rate)
     engine = case["engine"]
     points = [Point.of(r["strategy"], n, r["bytes"], r["seconds"], engine=engine)
@@ -96,7 +97,7 @@ def fits_of(cases: Sequence[Record], rate: float, n: int) -> Fits:
 
 @dataclass(frozen=True)
 class Check:
-    """A measurement against a prediction from other measurements."""
+    """A measurement compared with a prediction from other measurements."""
 
     rate: float
     n: int
@@ -109,12 +110,12 @@ class Check:
 
     @property
     def error(self) -> float:
-        """(predicted − measured) / measured."""
+        """Return (predicted − measured) / measured."""
         return self.predicted / self.measured - 1
 
 
 def checks(cases: Sequence[Record]) -> Iterator[Check]:
-    """All that was measured with more nodes than the fits are from."""
+    """Yield checks of all measurements with more nodes than the fits are from."""
     least = min(c["world_size"] for c in cases)
     for case in cases:
         n, rate = case["world_size"], case["mbit"][0]
@@ -129,14 +130,14 @@ def checks(cases: Sequence[Record]) -> Iterator[Check]:
 
 
 def of_other_sizes(told: Record) -> list[Check]:
-    """Of sizes that no fit is from, by the fits of the others."""
+    """Return checks of sizes that no fit is from, by the fits of the others."""
     cases = told["predictions"]
     least = min(c["world_size"] for c in cases)
     return list(checks([*(c for c in cases if c["world_size"] == least), *told["sizes"]]))
 
 
 def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
-    """With one slow node: the same measurement without it, and the check."""
+    """Yield, for each measurement with a slow node, the same one without it, and the check."""
     for case in told["slow"]:
         n, mbit = case["world_size"], case["mbit"]
         rank, rate = mbit.index(min(mbit)), max(mbit)
@@ -155,7 +156,8 @@ def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
 
 
 def levels(told: Record) -> Iterator[tuple[Record, Check, float]]:
-    """Several ranks on each node: the case, the check, and what leaves a node in units of S."""
+    """Yield measurements with several ranks per node: the case, the check, and what leaves a node
+    in units of S."""
     alone, *cases = told["levels"]
     inside = fit_all([Point.of(r["strategy"], alone["world_size"], r["bytes"], r["seconds"])
                       for r in alone["rows"]])  # fmt: skip
@@ -181,7 +183,7 @@ def percent(value: float, signed: bool = False) -> str:
 
 
 def spread(c: Check) -> str:
-    """Median with the quartiles."""
+    """Return the median with the quartiles as text."""
     low, high = (milliseconds(x).removesuffix(" ms") for x in (c.low, c.high))
     return f"{milliseconds(c.measured)} ({low} – {high})"
 
@@ -300,7 +302,7 @@ TABLES = {
 
 
 def write(told: Record) -> None:
-    """Each table between its marks, on both languages' pages; what was not measured stays."""
+    """Write each table between its marks, on both languages' pages; what was not measured stays."""
     for name, (render, parts, pages) in TABLES.items():
         for path in pages if all(told.get(part) for part in parts) else ():
             lang = "zh" if path.name.endswith(".zh.md") else "en"

@@ -1,10 +1,10 @@
-"""Where an update of LeNet in MindSpore goes: the five operators that take most, and their floors.
+"""The five operators that take most of a LeNet update in MindSpore, and their lower bounds.
 
-python benchmarks/operators_mindspore.py [--quick]    prints rows as JSON
+    python benchmarks/operators_mindspore.py [--quick]    prints rows as JSON
 
-Of a batch of 64, SGD, by MindSpore's own profiler, as a trial trains it. The floor of an operator
-that multiplies matrices are the same products in NumPy, with nothing gathered before; of any other,
-a copy in memory of as many bytes as it reads and writes at least.
+Measured by MindSpore's own profiler for a batch of 64 with SGD, as a trial trains it. The lower
+bound of an operator that multiplies matrices is the time of the same products in NumPy; of any
+other, a memory copy of the bytes that it must read and write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PRODUCTS: dict[str, tuple[tuple[int, int, int], ...]] = {
 
 
 def operators(call: Callable[[], Any], calls: int = 20) -> dict[str, tuple[int, float]]:
-    """Type of operator → how many a call has, and the milliseconds they take together."""
+    """Return operator type → its calls per update, and the milliseconds they take together."""
     import logging
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -69,7 +69,7 @@ def operators(call: Callable[[], Any], calls: int = 20) -> dict[str, tuple[int, 
 
 
 def alone(call: Callable[[], object], repeats: int = 30) -> float:
-    """Median milliseconds."""
+    """Return the median milliseconds of a call that runs alone."""
     spent = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -79,7 +79,7 @@ def alone(call: Callable[[], object], repeats: int = 30) -> float:
 
 
 def products(shapes: tuple[tuple[int, int, int], ...]) -> float:
-    """Milliseconds of float32 products (m, k) by (k, n) in NumPy."""
+    """Return the milliseconds of float32 products (m, k) by (k, n) in NumPy."""
     draw, total = np.random.default_rng(0), 0.0
     for m, k, n in shapes:
         a, b = (draw.normal(size=size).astype(np.float32) for size in ((m, k), (k, n)))
@@ -89,7 +89,7 @@ def products(shapes: tuple[tuple[int, int, int], ...]) -> float:
 
 
 def copied(numbers: int) -> float:
-    """Milliseconds to copy as many float32 numbers in memory."""
+    """Return the milliseconds to copy as many float32 numbers in memory."""
     x = np.ones(numbers, np.float32)
     out = np.empty_like(x)
     return alone(lambda: np.copyto(out, x))

@@ -1,4 +1,4 @@
-"""One optimizer step of ours against the frameworks' own, gradients given.
+"""One optimizer step of ours against the frameworks' own, for given gradients.
 
     python benchmarks/optim_step.py --backend torch [--quick] [--json]
 
@@ -45,7 +45,7 @@ def arrays(size: str, seed: int) -> list[np.ndarray]:
 
 
 def timed(step: Callable[[], Any], size: str, wait: Callable[[], Any]) -> Callable[[], float]:
-    """One round of a variant: milliseconds per step."""
+    """Return a round of a variant: the milliseconds per step."""
     steps = 20 if size.startswith("LeNet") else 5
 
     def once() -> float:
@@ -145,7 +145,7 @@ def rows_mindspore(rounds: int = 25) -> list[Row]:
 
 
 def rows(backend: str, rounds: int = 25) -> list[Row]:
-    """All rows of one backend, in this process."""
+    """Return all rows of one backend, measured in this process."""
     return {"torch": rows_torch, "mindspore": rows_mindspore}[backend](rounds)
 
 

@@ -23,12 +23,13 @@ Blocks = Callable[[GroupedAttention, Array], BlockAttention]
 
 @contextlib.contextmanager
 def untold(**_: Any) -> Iterator[None]:
-    """Nobody keeps the times of messages."""
+    """Ignore the times of messages."""
     yield
 
 
 class Case:
-    """What both ways are given on a rank: its positions, its input and the gradient of its output.
+    """The inputs of both variants on a rank: positions, layer input, and the gradient of the
+    output.
 
     Attributes:
         places: its positions, in ascending order.
@@ -47,7 +48,7 @@ class Case:
 
 
 def ring(comm: Any, case: Case, blocks: Blocks) -> Callable[[], Any]:
-    """Forward and backward pass: the gradient of ``x``."""
+    """Return forward and backward pass of ring attention, which give the gradient of ``x``."""
     attention = RingAttention(blocks(case.layer, case.places), comm)
     x, flow = comm.tensor(case.x), comm.tensor(case.flow)
 
@@ -65,7 +66,8 @@ def race(
     blocks: Blocks,
     others: Callable[[Any, Case], Mapping[str, Callable[[], Any]]],
 ) -> dict[str, Times]:
-    """Milliseconds of both passes, by shape and variant; ``collected`` has to give what ours does.
+    """Return the milliseconds of both passes, by shape and variant; the gathered variant must give
+    our result.
 
     Raises:
         AssertionError: the two differ by more than rounding.

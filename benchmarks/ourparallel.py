@@ -22,13 +22,13 @@ STEPS = 2 * TOGETHER
 
 
 def samples() -> tuple[Any, Any]:
-    """Normalised training images and labels."""
+    """Return normalised training images and labels."""
     data = dataset()
     return normalised(data.train_x, data.mean, data.std), data.train_y
 
 
 def lenet(x: Any, y: Any) -> Recipe:
-    """LeNet and SGD."""
+    """Return the training configuration: LeNet with SGD."""
     spec = model("lenet")
     return Recipe(
         spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x, y=y, updates=STEPS
@@ -50,7 +50,7 @@ class Order:
 
 
 class OurParallel:
-    """LeNet, SGD, all-reduce of gradients in one bucket; losses read as often as in a trial."""
+    """LeNet, SGD, all-reduce of gradients in one bucket; losses are read as often as in a trial."""
 
     def __init__(
         self,

@@ -26,9 +26,9 @@ PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches":
 
 
 def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
-    """A model whose halves, cut at ``second``, compute as much forward, and as much backward, and
-    have little to tell one another: equal layers for every row of an image, narrow at the cut; what
-    is before, between and after them hardly counts."""
+    """Return a model whose halves, cut at ``second``, need equal time forward and backward and
+    exchange little: equal layers for every row of an image, narrow at the cut. Everything else
+    hardly counts."""
     layers: list[tuple[str, Any]] = [("rows", Rows()), ("embed", Linear(28, width))]
     for number in range(2 * each):
         if number == each:
@@ -39,7 +39,7 @@ def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
 
 
 def recipe_of(spec: ModelSpec, x: Any, y: Any, updates: int) -> Recipe:
-    """SGD from the same weights."""
+    """Return the training configuration: SGD from fixed initial weights."""
     weights = initial_weights(spec, 0)
     return Recipe(spec=spec, weights=weights, rule=SGD(lr=LR), x=x, y=y, updates=updates)
 
@@ -50,7 +50,7 @@ class Updates:
     training: Any
 
     def begin(self, recipe: Recipe, batch: int) -> None:
-        """From the same weights whoever trains them."""
+        """Load the same initial weights in every variant."""
         self.training.load(recipe.weights, recipe.state(), 0)
         self.next, self.step, self.updates = Order(len(recipe.y), batch), 0, recipe.updates
 
@@ -63,7 +63,8 @@ class Updates:
 
 
 class OurSplit(Updates):
-    """A model of the zoo, SGD, split over all ranks; the losses of ``updates`` are read together.
+    """A model of the zoo with SGD, split over all ranks; the losses of ``updates`` are read
+    together.
 
     Args:
         split: arguments of `split_plan`.
@@ -101,7 +102,7 @@ class OurRpc(Updates):
 
 
 class OurWhole:
-    """The same model whole, on rank 0 alone."""
+    """The same model unsplit, on rank 0 alone."""
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
         self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)
@@ -120,7 +121,7 @@ class OurWhole:
 
 
 class Transfers:
-    """The messages and collectives of the updates of a split, without the computation."""
+    """The messages and collectives of a split's updates, without the computation."""
 
     def __init__(self, ours: OurSplit) -> None:
         self.ours, self.comm = ours, ours.executor.comm
@@ -149,7 +150,8 @@ class Transfers:
 
 
 def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict[str, Any]]:
-    """dualml's splits, the whole model, and the transfers alone, by comparison and variant."""
+    """Return dualml's splits, the unsplit model, and the transfers alone, by comparison and
+    variant."""
     splits: dict[str, tuple[str, dict[str, Any]]] = {"pipeline": ("deep_mlp", PIPELINE)}
     splits |= {name: (name, {"tensor": 2}) for name in ("mlp", "wide_mlp")}
     found = {}
@@ -164,7 +166,8 @@ def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict
 
 
 def calls_or_messages(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of an update of two stages, by model: remote procedure calls and messages."""
+    """Return the milliseconds of an update of two stages, by model: remote procedure calls and
+    messages."""
     own_core(comm.rank)
     x, y = samples()
     batch, updates = argument["batch"], argument["updates"]
@@ -179,7 +182,7 @@ def calls_or_messages(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 
 
 def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, Times]:
-    """Milliseconds of an update, by comparison and variant."""
+    """Return the milliseconds of an update, by comparison and variant."""
     found = {}
     for name, variants in calls.items():
         times = take_turns({n: paced(comm, call) for n, call in variants.items()}, rounds)
@@ -197,7 +200,7 @@ def even_plan(schedule: str, m: int) -> SplitPlan:
 
 
 def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[float, ...]]]:
-    """Schedule and number of micro-batches → this rank's timeline."""
+    """Return schedule and number of micro-batches → this rank's timeline."""
     own_core(comm.rank)
     x, y = samples()
     found = {}

@@ -61,7 +61,8 @@ def table(head: Sequence[str], align: Sequence[str], rows: Sequence[Sequence[str
 
 
 def capabilities(told: Record, lang: str) -> str:
-    """One row a primitive, one column for each backend and device."""
+    """Return the table of capabilities: a row for each primitive, a column for each backend and
+    device."""
     words, columns = WORDS[lang], told["columns"]
     names = [n for c in columns for n in c.get("primitives") or {}]
     rows = [
@@ -73,7 +74,8 @@ def capabilities(told: Record, lang: str) -> str:
 
 
 def capability(column: Record, primitive: str, words: Record) -> str:
-    """The kind, what it is made of, and the types for which it is another."""
+    """Return the text of a capability: its kind, its composition, and dtypes for which it
+    differs."""
     found = (column.get("primitives") or {}).get(primitive)
     if found is None:
         return f"{words['unsupported']}{words['colon']}{column['reason']}"
@@ -86,7 +88,8 @@ def capability(column: Record, primitive: str, words: Record) -> str:
 
 
 def predictions(told: Record, lang: str) -> str:
-    """A line for each backend and number of ranks over all measurements, then chosen ones."""
+    """Return a line for each backend and number of ranks over all measurements, then selected
+    ones."""
     words = WORDS[lang]
     groups: dict[tuple[str, int], list[Record]] = {}
     for check in told["checks"]:
@@ -132,13 +135,13 @@ def size(nbytes: int) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Format milliseconds with three significant digits, without an exponent."""
     value = seconds * 1e3
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
 def put(page: str, name: str, text: str) -> str:
-    """The page with ``text`` between the marks of ``name``.
+    """Return the page with ``text`` between the marks of ``name``.
 
     Raises:
         ValueError: a page without these marks.

@@ -17,7 +17,7 @@ from dualml_torch.gloo import wait_your_turn
 
 
 class HandWritten:
-    """The loop an expert writes: `DistributedDataParallel` at its fastest, data in memory.
+    """The loop of an expert: `DistributedDataParallel` at its fastest, data in memory.
 
     Args:
         own: with gloo's threads as a script of its own has them; else as dualml leaves them.
@@ -56,7 +56,7 @@ class HandWritten:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, by variant."""
+    """Return the milliseconds of an update, by variant."""
     x, y = samples()
     own = torch.from_numpy(x), torch.from_numpy(y)
     torch.manual_seed(0)  # the same initial weights on every rank

@@ -1,12 +1,12 @@
-"""Dealing samples to ranks, and reading what was dealt.
+"""Partitioning samples over ranks, and reading the partitioned samples.
 
     python benchmarks/partition.py [--quick]                             prints rows as JSON
     python benchmarks/partition.py --backend torch|mindspore [--quick]
 
-Without a backend: the seconds in which every rule deals a million labelled samples to 100 ranks and
-its promises are proved. With one: the batches of a rank taken by index from arrays in memory, as a
-trial takes them, against the framework's loader over the same arrays in the same order. What a
-loader does before its first batch (starting workers, above all) is not counted.
+Without a backend: the seconds in which every rule partitions a million labelled samples over 100
+ranks and its guarantees are verified. With one: a rank's batches, taken by index from arrays in
+memory as a trial takes them, against the framework's loader over the same arrays in the same order.
+The loader's work before its first batch (mostly starting workers) is not counted.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def deal_rows(rounds: int, folder: Path) -> list[Row]:
 
 
 def paced(batches: Callable[[], Iterable[Any]]) -> Callable[[], float]:
-    """One round: milliseconds per batch, from the first batch to the last."""
+    """Return a round: the milliseconds per batch, from the first batch to the last."""
 
     def once() -> float:
         found = iter(batches())

@@ -1,9 +1,10 @@
-"""Predicted seconds of updates of `gpt` on the ranks of this machine, beside what they take.
+"""Predicted update times of `gpt` on the ranks of this machine, against measured ones.
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planner.here` are fitted to one and two ranks with one thread each; other
-layouts, and all of four and eight ranks, are predicted on the cores there are. Layouts take turns.
+The constants of `dualml.planner.here` are fitted to one and two ranks with one thread each. Other
+layouts, and everything on four and eight ranks, are predicted for the available cores. Layouts take
+turns.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def arm(name: str) -> dict[str, Any]:
 
 
 def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]]:
-    """Seconds of the updates of every layout of so many ranks, in turns, from a common start: by
-    the clock, and of a core."""
+    """Return the seconds of the updates of every layout of so many ranks, in alternating order from
+    a common start: wall-clock and per core."""
     backend, trainings = backends()[comm.backend].create("cpu", 1), []
     names, all_cores = argument["names"], sorted(os.sched_getaffinity(0))
     for name in names:
@@ -108,12 +109,12 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
 
 
 def cores_of(name: str) -> int | None:
-    """That all ranks of a layout share; None: all of the machine's."""
+    """Return the cores that all ranks of a layout share; None for all of the machine's."""
     return 1 if name.endswith("one core") else None
 
 
 def on_cores(cores: list[int]) -> None:
-    """From here on, all threads of this process."""
+    """Pin all threads of this process from now on."""
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 
@@ -139,7 +140,7 @@ def main() -> None:
 
 
 def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
-    """The table of docs/plan.md."""
+    """Print the table of docs/plan.md."""
     points = [
         Point(
             name,

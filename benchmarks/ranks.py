@@ -1,4 +1,4 @@
-"""What the benchmarks of several ranks share: a common start, and the slowest rank counts."""
+"""Helpers of benchmarks with several ranks: a common start, and the slowest rank's time counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
 def on_ranks(
     backend: str, size: int, target: str, argument: Mapping[str, Any], threads: int = 1
 ) -> Any:
-    """What ``module:function`` of this folder returns on each of ``size`` ranks.
+    """Run ``module:function`` of this folder on each of ``size`` ranks and return the results.
 
     Args:
         argument: handed to the function after the communicator.
@@ -32,7 +32,7 @@ def on_ranks(
 
 
 def slowest(ranks: Sequence[Times]) -> Times:
-    """Times of the group: in each round those of the rank that took longest.
+    """Return the times of the group: in each round those of the slowest rank.
 
     Raises:
         ValueError: ranks that did not run the same rounds of the same variants.
@@ -44,14 +44,15 @@ def slowest(ranks: Sequence[Times]) -> Times:
 
 
 def tie(made: Row, why: str) -> Row:
-    """The row with ``why`` as the reason of a missed target, where a quarter of its rounds and more
-    are below one: beyond that, it is no tie."""
+    """Return the row with ``why`` as the reason of a missed target, if at least a quarter of its
+    rounds meet it; otherwise it is no tie."""
     tied = made.met is False and made.ratio is not None and made.ratio.low < 1
     return replace(made, note=why) if tied else made
 
 
 def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[], float]:
-    """One round of ``call`` on all ranks: milliseconds of one call, from a common start.
+    """Return a round of ``call`` on all ranks: the milliseconds of one call, from a common
+    start.
 
     Args:
         repeats: calls of a round; those after the first start when this rank is done with the last.

@@ -1,8 +1,8 @@
-"""The NumPy referee against PyTorch: an update of every kind of model, on the same threads.
+"""The NumPy reference against PyTorch: an update of every kind of model, on the same threads.
 
     python benchmarks/referee.py [--quick]        prints rows as JSON
 
-The referee computes in float64, PyTorch in float32: twice the bytes, and half as many numbers in an
+The reference computes in float64, PyTorch in float32: twice the bytes, and half as many numbers per
 instruction.
 """
 
@@ -31,7 +31,7 @@ SAMPLES, STEPS = 2048, 6
 
 
 def samples(spec: ModelSpec) -> tuple[Any, Any]:
-    """Drawn: how long an update takes does not depend on them."""
+    """Return random samples; the time of an update does not depend on them."""
     draw = np.random.default_rng(0)
     if spec.tokens:
         text = draw.integers(0, 2000, (SAMPLES, spec.input_shape[0] + 1))
@@ -41,7 +41,7 @@ def samples(spec: ModelSpec) -> tuple[Any, Any]:
 
 
 def updates(backend: str, name: str, batch: int) -> Callable[[], float]:
-    """One round: milliseconds of an update."""
+    """Return a round: the milliseconds of an update."""
     spec = model(name)
     x, y = samples(spec)
     recipe = Recipe(

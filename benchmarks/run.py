@@ -1,4 +1,4 @@
-"""Every benchmark in one command; each framework in a process of its own.
+"""Run every benchmark with one command, each framework in a separate process.
 
 python benchmarks/run.py [--quick] [--only SECTION] [--json] [--markdown FILE]
 """
@@ -75,7 +75,7 @@ LIMIT_S = 1800  # of one program; the longest takes some minutes
 
 
 def measure(file: str, arguments: list[str], backend: str | None, threads: int) -> list[Any]:
-    """The rows a program prints on its last line.
+    """Run a program and return the rows it prints on its last line.
 
     Raises:
         RuntimeError: it ended badly, with the end of what it said, or not within `LIMIT_S`.
@@ -95,14 +95,14 @@ def measure(file: str, arguments: list[str], backend: str | None, threads: int) 
 
 
 def prepare(threads: int) -> None:
-    """On all cores: MindSpore's choice of instructions, measured once per machine and kept."""
+    """Measure MindSpore's choice of instructions on all cores, once per machine, and cache it."""
     for info in backends().values():
         if info.installed():
             info.environ(threads)
 
 
 def confine(cores: int, usable: Sequence[int]) -> None:
-    """Bind this process and its children to so many of the usable cores, where the system can."""
+    """Bind this process and its children to so many usable cores, if the system supports it."""
     if usable:
         os.sched_setaffinity(0, usable[-cores:])
 

@@ -2,11 +2,11 @@
 
     python benchmarks/sharding.py [--quick] [--ranks 2]     prints rows as JSON
 
-A language model, Adam, four samples of 64 tokens an update of each rank. ZeRO 1 stands beside
-`ZeroRedundancyOptimizer` after `DistributedDataParallel`, ZeRO 2 and 3 beside `fully_shard` without
-and with ``reshard_after_forward``, all three beside DeepSpeed, where it is installed. The other
-side is the fastest of its variants: fused and foreach Adam, and what DeepSpeed sends during the
-backward pass. All take turns in the same processes, DeepSpeed's apart from PyTorch's.
+A language model, Adam, four samples of 64 tokens per update and rank. ZeRO 1 is compared with
+`ZeroRedundancyOptimizer` after `DistributedDataParallel`, ZeRO 2 and 3 with `fully_shard` without
+and with ``reshard_after_forward``, and all three with DeepSpeed if it is installed. The baseline is
+the fastest of its variants: fused and foreach Adam, and DeepSpeed with and without overlapped
+communication. All take turns in the same processes, but DeepSpeed's are separate from PyTorch's.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ NAMES = {
 
 
 def title(ours: str, n: int) -> str:
-    """Of a variant: ``ZeRO 2, units of an eighth, 4 ranks``."""
+    """Return the title of a variant: ``ZeRO 2, units of an eighth, 4 ranks``."""
     stage, _, units = ours.partition(" ")
     what = "" if stage == "zero1" else f", {NAMES[units]}"
     return f"ZeRO {stage[-1]}{what}, {n} ranks"
 
 
 def rows(n: int, rounds: int) -> list[Row]:
-    """Of n ranks."""
+    """Return the rows of n ranks."""
     argument = {"rounds": rounds, "engines": ["ours", "torch"]}
     times = slowest(on_ranks("torch", n, "sharding_torch:train", argument))
     made = []
@@ -66,12 +66,12 @@ def rows(n: int, rounds: int) -> list[Row]:
 
 
 def among(times: Any, kind: str, units: str = "") -> list[str]:
-    """The variants of an engine, or of one of its units."""
+    """Return the variants of an engine, or of one of its unit sizes."""
     return [name for name in times if name.split()[0] == kind and name.endswith(units)]
 
 
 def memory(n: int) -> list[Row]:
-    """Of n ranks: our rank that takes most beside the others' that takes least."""
+    """Return the memory on n ranks: our largest rank against the smallest result of the others."""
     argument = {"engines": ["ours", "torch"]}
     ranks = on_ranks("torch", n, "sharding_torch:held", argument)
     made = []

@@ -38,13 +38,13 @@ RATE = 1e-3
 
 
 def samples() -> tuple[Any, Any]:
-    """Random tokens, and those that come next."""
+    """Return random tokens, and the next token of each."""
     drawn = np.random.default_rng(0).integers(0, WORDS, (SAMPLES, LENGTH + 1))
     return drawn[:, :-1].astype(np.int32), drawn[:, 1:].astype(np.int64)
 
 
 class Batches:
-    """Random global batches, the same on every rank: each rank's part."""
+    """Random global batches, the same on every rank, of which each rank takes its part."""
 
     def __init__(self, ranks: int) -> None:
         self.draw, self.ranks = np.random.default_rng(1), ranks
@@ -54,7 +54,7 @@ class Batches:
 
 
 class Ours:
-    """Updates as a trial makes them, losses read together."""
+    """Updates as a trial makes them, with losses read together."""
 
     def __init__(self, comm: Any, stage: int, **more: Any) -> None:
         sizes = {"width": WIDTH, "blocks": BLOCKS, "heads": HEADS, "tied": False}
@@ -116,7 +116,7 @@ def adam(parameters: Any, how: str) -> torch.optim.Optimizer:
 
 
 def redundancy(net: GPT, how: str) -> tuple[Any, Any]:
-    """ZeroRedundancyOptimizer after DistributedDataParallel."""
+    """Return `ZeroRedundancyOptimizer` after `DistributedDataParallel`."""
     net = DistributedDataParallel(
         net, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
     )
@@ -127,7 +127,7 @@ def redundancy(net: GPT, how: str) -> tuple[Any, Any]:
 
 
 def fsdp(net: GPT, reshard: bool, how: str, blocks: bool) -> tuple[Any, Any]:
-    """`fully_shard`, each block a unit or all one."""
+    """Return `fully_shard`, with each block a unit or one unit in all."""
     for block in net.blocks if blocks else ():
         fully_shard(block, reshard_after_forward=reshard)
     fully_shard(net, reshard_after_forward=reshard)
@@ -135,7 +135,7 @@ def fsdp(net: GPT, reshard: bool, how: str, blocks: bool) -> tuple[Any, Any]:
 
 
 class DeepSpeed(ByHand):
-    """DeepSpeed's loop: its engine goes backward and updates."""
+    """DeepSpeed's loop: its engine runs backward and updates."""
 
     def __init__(self, comm: Any, stage: int, **more: Any) -> None:
         super().__init__(comm, engine, stage=stage, more=more)
@@ -148,7 +148,8 @@ class DeepSpeed(ByHand):
 
 
 def engine(net: GPT, stage: int, more: dict[str, Any]) -> tuple[Any, Any]:
-    """The fused Adam of PyTorch, which DeepSpeed's own, an extension to be compiled, is like."""
+    """Return DeepSpeed's engine with PyTorch's fused Adam, which resembles DeepSpeed's own (an
+    extension to compile)."""
     rank = torch.distributed.get_rank()
     os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank)}  # as its launcher would
     os.environ["WORLD_SIZE"] = str(torch.distributed.get_world_size())
@@ -176,7 +177,7 @@ OURS: dict[str, dict[str, Any]] = {
 
 
 def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
-    """Those of ``ours``, ``torch`` and ``deepspeed`` that are asked for."""
+    """Return the requested variants of ``ours``, ``torch`` and ``deepspeed``."""
     made: dict[str, Callable[[Any], Any]] = {}
     if "ours" in names:
         for stage in (1, 2, 3):
@@ -197,15 +198,15 @@ def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, by variant."""
+    """Return the milliseconds of an update, by variant."""
     calls = {name: make(comm) for name, make in variants(argument["engines"]).items()}
     times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
     return {name: [t / STEPS for t in found] for name, found in times.items()}
 
 
 def held(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
-    """Variant → bytes of this rank's tensors between two updates, and the most during one: what
-    PyTorch's allocator gave out and got back since the model was made, samples left out."""
+    """Return variant → bytes of this rank's tensors between two updates, and the peak during one:
+    what PyTorch's allocator handed out since the model was made, without samples."""
     alive: list[Any] = []  # what an earlier variant gives back would be taken off a later one
     return {name: allocated(partial(make, comm), alive) for name, make in
             variants(argument["engines"]).items()}  # fmt: skip

@@ -1,12 +1,12 @@
-"""Updates of split models on two ranks against the frameworks' own splits, and against the whole.
+"""Updates of split models on two ranks against the frameworks' own splits and the unsplit model.
 
     python benchmarks/split.py --backend torch|mindspore [--quick]     prints rows as JSON
 
-A core and a thread for each rank, SGD, batches of 256. All loops take turns in the same two ranks;
-a round's time is that of the slowest rank. The whole model runs on rank 0 while rank 1 waits. The
-bubble is the share of the ranks' time, between the first pass of an update and the last, in which
-no stage works; that of the same passes, did messages take no time, stands beside the textbook's,
-in which all passes are equally long.
+One core and one thread per rank, SGD, batches of 256. All loops take turns in the same two ranks;
+the time of a round is that of the slowest rank. The unsplit model runs on rank 0 while rank 1
+waits. The bubble is the idle share of the ranks' time between the first and the last pass of an
+update. It is compared with the bubble of the same passes if messages took no time, and with the
+textbook's, which assumes equal passes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def rows(backend: str, rounds: int) -> list[Row]:
 
 
 def by_calls(argument: dict[str, Any]) -> Iterator[Row]:
-    """Remote procedure calls against messages; in ranks of their own, for the agents' threads."""
+    """Compare remote procedure calls with messages, in separate ranks because of the agents'
+    threads."""
     given = argument | {"models": CALLED}
     ranks = on_ranks("torch", SIZE, "oursplit:calls_or_messages", given)
     for name in CALLED:
@@ -92,7 +93,8 @@ def bubbles(backend: str, updates: int) -> list[Row]:
 
 
 def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Iterator[Row]:
-    """Measured against the textbook's, and against that of the passes as long as they were."""
+    """Return the measured idle time against the textbook's, and against that of the actual pass
+    lengths."""
     plan = even_plan(schedule, m)
     events = [dict(zip(COLUMNS, np.array(rows).T, strict=True)) for rows in ranks]
     steps = np.unique(events[0]["step"])

@@ -19,12 +19,12 @@ from dualml_torch.model.layers import realise
 
 
 def layers(name: str) -> list[nn.Module]:
-    """A model's layers as `torch.nn` has them."""
+    """Return a model's layers as `torch.nn` modules."""
     return [realise(layer) for _, layer in model(name).layers]
 
 
 class Own:
-    """A loop by hand: with gloo's threads and algorithms as a script of its own has them."""
+    """A hand-written loop, with gloo's threads and algorithms as in a separate script."""
 
     def __init__(self, y: torch.Tensor, batch: int, updates: int) -> None:
         self.next, self.updates = Order(len(y), batch), updates
@@ -44,7 +44,7 @@ class Own:
 
 
 class Pipelining(Own):
-    """`torch.distributed.pipelining`: a `PipelineStage` of each half under `Schedule1F1B`."""
+    """`torch.distributed.pipelining`: a `PipelineStage` for each half under `Schedule1F1B`."""
 
     def __init__(
         self, comm: Any, x: torch.Tensor, y: torch.Tensor, batch: int, updates: int
@@ -72,7 +72,7 @@ class Pipelining(Own):
 
 
 class Parallelized(Own):
-    """DTensor: `parallelize_module` with a column and a row parallel layer."""
+    """DTensor: `parallelize_module` with a column- and a row-parallel layer."""
 
     def __init__(
         self, comm: Any, x: torch.Tensor, y: torch.Tensor, name: str, batch: int, updates: int
@@ -107,7 +107,7 @@ class Parallelized(Own):
 
 
 def train(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of an update, by variant, of every comparison."""
+    """Return the milliseconds of an update, by variant, of every comparison."""
     own_core(comm.rank)
     x, y = samples()
     own = torch.from_numpy(x), torch.from_numpy(y)

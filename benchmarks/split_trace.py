@@ -1,11 +1,11 @@
-"""Where an update of a split model in MindSpore goes, call by call, on each of two ranks.
+"""Time of an update of a split model in MindSpore, call by call, on each of two ranks.
 
     python benchmarks/split_trace.py [MODEL …]     prints tables
 
-The calls of compiled cells and the communicator's, as a trial makes them, each with the operators
-that it executes (MindSpore's profiler, the same cell and arguments): what is left is MindSpore's
-runtime. Beside them what it takes to call a graph of one small addition, and to send the split's
-messages alone. Ranks as in split.py, a core and a thread each.
+The tables list the calls of compiled cells and of the communicator, as a trial makes them, and the
+operators that each call executes (by MindSpore's profiler, for the same cell and arguments). The
+difference is MindSpore's runtime. For comparison they show a call of a graph with one small
+addition, and the split's messages alone. Ranks as in split.py, with one core and one thread each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CELLS = {"apply": "update", "clear": "zero"}
 
 
 def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, float, float, float]]]:
-    """Comparison → what is called, how often an update, ms of a call, of its operators."""
+    """Return, per comparison, each call with its count per update, its milliseconds, and those of
+    its operators."""
     own_core(comm.rank)
     from oursplit import races
 
@@ -44,7 +45,7 @@ def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, floa
 
 
 def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
-    """The same of every cell and every message of our update."""
+    """Time every cell and every message of our update in the same way."""
     from operators_mindspore import operators
 
     spent, last = defaultdict[str, list[float]](list), dict[str, Callable[[], Any]]()
@@ -80,7 +81,7 @@ def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
 
 
 def smallest() -> float:
-    """Milliseconds of a call of the smallest graph."""
+    """Return the milliseconds of a call of the smallest graph."""
     import mindspore as ms
     from mindspore import nn
 

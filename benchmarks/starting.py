@@ -1,5 +1,5 @@
-"""The ways a run of two ranks is started on `machines`, one rank on each of two nodes where there
-are two: begun, gone on with, and the processes that are parts of it."""
+"""The ways to start a run of two ranks on `machines`, one rank on each of two nodes if there are
+two: starting, resuming, and finding its processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ environ = {{ DUALML_DATA = "{data}", DUALML_CHECKPOINT_S = "{every}", TMPDIR = "
 
 
 class Way:
-    """One run, and the terminals that somebody sits at.
+    """A way to start a run, with the terminals that a person would use.
 
     Args:
         words: of ``dualml run``, the experiment and what is said of it.
@@ -67,54 +67,54 @@ class Way:
         self.port = 29000
 
     def setup(self) -> None:
-        """What has to be there before."""
+        """Set up what the run needs."""
 
     def begin(self) -> None:
         words = ["run", *self.words, "--out", self.out, "--backend", self.backend]
         self.start(words, ["run"])
 
     def again(self) -> None:
-        """As the last lines said."""
+        """Resume the run as its last lines say."""
         self.start(["run", "--resume", self.out], ["run", "--resume", self.out])
 
     def start(self, first: Words, other: Words) -> None:
-        """With these words of dualml for rank 0 and for the other one."""
+        """Start rank 0 and the other rank with these dualml arguments."""
         raise NotImplementedError
 
     def over(self) -> bool:
         return all(t.code() is not None for t in self.terminals.values())
 
     def struck(self) -> bool:
-        """Whether nothing more comes of a kill before somebody does something."""
+        """Return whether nothing more happens after a kill until somebody acts."""
         return self.over()
 
     def place(self, arm: str) -> Path:
         return self.out / "trials" / arm / self.backend / "seed0"
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        """The processes that a victim is; empty while they are not there."""
+        """Return the processes of a victim; empty while there are none."""
         if victim.startswith("worker"):
             return self.worker(int(victim[-1]))
         raise ValueError(victim)
 
     def worker(self, rank: int) -> list[psutil.Process]:
-        """The one that writes the rank's log."""
+        """Return the worker that writes the rank's log."""
         machine = self.there[self.nodes[min(rank, len(self.nodes) - 1)]]
         return [p for p in machine.processes() if log_of(p) == f"rank{rank}.log"]
 
     def named(self, machine: str, *names: str) -> list[psutil.Process]:
-        """Those whose command has these words, the first of them of each tree."""
+        """Return the processes whose command has these words; of each tree, the topmost."""
         every = [p for p in self.there[machine].processes()
                  if all(any(n in word for word in cmdline(p)) for n in names)]  # fmt: skip
         numbers = {p.pid for p in every}
         return [p for p in every if parent(p) not in numbers]
 
     def lines(self, node: str) -> list[str]:
-        """What stands on a terminal."""
+        """Return the text on a terminal, by lines."""
         return self.terminals[node].lines()
 
     def close(self) -> None:
-        """End what `setup` began."""
+        """Shut down what `setup` started."""
 
 
 def cmdline(process: psutil.Process) -> list[str]:
@@ -137,7 +137,7 @@ def log_of(process: psutil.Process) -> str:
 
 
 class Hand(Way):
-    """A terminal for each rank."""
+    """A run started by hand, with a terminal for each rank."""
 
     def start(self, first: Words, other: Words) -> None:
         self.port += 1
@@ -155,7 +155,7 @@ class Hand(Way):
 
 
 class Launched(Way):
-    """A framework's launcher on each node; no folder is shared."""
+    """A run started by a framework's launcher on each node; no folder is shared."""
 
     def launcher(self, node: int) -> Words:
         raise NotImplementedError
@@ -195,14 +195,14 @@ class Msrun(Launched):
         return [program, *sizes, *place, "--", "python", "-m", "dualml"]
 
     def lines(self, node: str) -> list[str]:
-        """msrun puts what its processes print into files."""
+        """Return msrun's lines, which are in files that it writes for its processes."""
         logs = sorted((self.there[node].folder / f"msrun{self.port}").glob("worker_*.log"))
         lines = [line for log in logs for line in log.read_text("utf-8", "replace").splitlines()]
         return [*super().lines(node), *(line.strip() for line in lines)]
 
 
 class Ssh(Way):
-    """``--hosts``: the other rank over ssh."""
+    """A run with ``--hosts``: the other rank is started over ssh."""
 
     def setup(self) -> None:
         b = self.there["b"]
@@ -271,7 +271,7 @@ class Jobs(Way):
             self.ask("resume", self.number)
 
     def look(self) -> dict[str, Any]:
-        """What ``dualml jobs`` says of it."""
+        """Return the job's row of ``dualml jobs``."""
         row: dict[str, Any] = next(r for r in self.ask("jobs")["jobs"] if r["id"] == self.number)
         return row
 
@@ -281,7 +281,7 @@ class Jobs(Way):
         return state
 
     def lines(self, node: str) -> list[str]:
-        """The log, and what ``dualml jobs`` says last."""
+        """Return the log, and the last status of ``dualml jobs``."""
         path = Path(self.env["DUALML_JOBS"], str(self.number), "log")
         text = path.read_text("utf-8", errors="replace") if path.exists() else ""
         reason = self.state()["reason"]
@@ -309,7 +309,7 @@ class Local(Jobs):
 
 
 def status(out: Path, arm: str) -> str:
-    """Of the trial of an arm; empty before there is one."""
+    """Return the status of an arm's trial; empty before there is one."""
     with contextlib.suppress(Exception):
         return next(t.status for t in RUN.read(out).trials if t.arm == arm)
     return ""

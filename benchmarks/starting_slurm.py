@@ -43,7 +43,7 @@ PartitionName=p Nodes=a,b Default=YES MaxTime=30 State=UP
 
 
 def program(name: str) -> str:
-    """Raises `RuntimeError` where it is not installed."""
+    """Return the path of a program; raise `RuntimeError` if it is not installed."""
     path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
     if path is None:
         raise RuntimeError(f"Slurm is not installed: no {name} (Debian: slurm-wlm, munge)")
@@ -51,7 +51,7 @@ def program(name: str) -> str:
 
 
 class Slurm(Jobs):
-    """``dualml submit --on slurm``, a task on each of two nodes."""
+    """A run by ``dualml submit --on slurm``, with one task on each of two nodes."""
 
     at, on, more = "login", "slurm", ("--nodes", 2)
 
@@ -87,7 +87,7 @@ class Slurm(Jobs):
         self.nodes_up()
 
     def nodes_up(self) -> None:
-        """Both nodes' daemons, where they are not there."""
+        """Start the daemons of both nodes if they are not running."""
         for name in ("a", "b"):
             machine = self.there[name]
             if not any("slurmd" in " ".join(map(str, d.process.args)) for d in machine.daemons):
@@ -105,11 +105,11 @@ class Slurm(Jobs):
         return done.stdout
 
     def state(self) -> dict[str, object]:
-        """Asked of Slurm by ``dualml jobs``."""
+        """Return the job's state, which ``dualml jobs`` asks of Slurm."""
         return self.look()
 
     def struck(self) -> bool:
-        """Of a job whose node is gone: Slurm has put it back and waits for the node."""
+        """Return whether Slurm has requeued a job whose node is gone, and waits for the node."""
         state = self.state()
         return self.over() or (state["status"] == "queued" and bool(state["reason"]))
 

@@ -1,4 +1,4 @@
-"""How long the command line takes to answer, in wall-clock seconds.
+"""Response time of the command line, in wall-clock seconds.
 
 python benchmarks/startup.py [--quick]      prints rows as JSON
 """
@@ -24,12 +24,12 @@ LIMIT_S = 0.25
 
 
 def launcher() -> str | None:
-    """The installed script ``dualml`` of this interpreter, or None."""
+    """Return the installed script ``dualml`` of this interpreter, or None."""
     return shutil.which("dualml", path=sysconfig.get_path("scripts"))
 
 
 def commands() -> dict[str, list[Any]]:
-    """What a user types → the command that it is."""
+    """Return what a user types → the command that it runs."""
     ways = {"dualml": [launcher()], "python -m dualml": [sys.executable, "-m", "dualml"]}
     return {
         f"{name} {word}": [*way, word]
@@ -40,7 +40,8 @@ def commands() -> dict[str, list[Any]]:
 
 
 def once(command: list[str], cpu: list[float]) -> Callable[[], float]:
-    """One round: seconds until the command has ended; its processor time is added to ``cpu``."""
+    """Return a round: the seconds until the command has ended; its CPU time is appended to
+    ``cpu``."""
 
     def run() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""The measured rows in words, English or Chinese, and as tables on a terminal."""
+"""The measured rows as text in English or Chinese, and as tables on a terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Record = dict[str, Any]
 
 @cache
 def words(lang: str) -> dict[str, Any]:
-    """The texts of a language; ``rows`` and ``patterns``: English → what it is in that language."""
+    """Return the texts of a language; ``rows`` and ``patterns`` map English to that language."""
     path = Path(__file__).with_name("words") / f"{lang}.toml"
     return tomllib.loads(path.read_text("utf-8"))
 
 
 def machine(threads: int) -> list[str]:
-    """What the figures depend on: processor, cores, load, versions."""
+    """Return the facts that the figures depend on: processor, cores, load, versions."""
     from dualml.machine import environment
 
     facts = environment()
@@ -47,7 +47,7 @@ def machine(threads: int) -> list[str]:
 
 
 def cells(record: Record, lang: str = "en") -> list[str]:
-    """One line of the table."""
+    """Return one line of the table."""
     texts, ratio = words(lang), record["ratio"]
     unit, other = record["unit"], record["other"]
     outcome = "" if record["met"] is None else texts["met" if record["met"] else "missed"]
@@ -68,7 +68,7 @@ def cells(record: Record, lang: str = "en") -> list[str]:
 
 
 def shares(ratio: Record) -> str:
-    """Median and quartiles; the quartiles of a single measurement are left out."""
+    """Format median and quartiles; a single measurement has no quartiles."""
     less = 0 if ratio["low"] >= 0.1 else 2  # a gain of a hundred times needs more digits
     middle, *ends = (
         f"{ratio[k]:.{n + less}f}" for k, n in (("median", 3), ("low", 2), ("high", 2))
@@ -77,19 +77,19 @@ def shares(ratio: Record) -> str:
 
 
 def figure(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Format a number with three significant digits, without an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @cache
 def patterns(lang: str) -> list[tuple[re.Pattern[str], str]]:
-    """English with groups for what stands in it → the words around them in the language."""
+    """Return English patterns with groups → their text in the language."""
     given = words(lang).get("patterns", {}).items()
     return [(re.compile(re.escape(text).replace(r"\{\}", "(.+?)")), there) for text, there in given]
 
 
 def say(text: str, lang: str) -> str:
-    """The text of a row in a language: as a whole, or by the first pattern that it follows."""
+    """Translate the text of a row: as a whole, or by the first pattern that it matches."""
     rows = words(lang).get("rows", {})
     if text in rows:
         return str(rows[text])
@@ -107,7 +107,7 @@ def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def show(records: Sequence[Record], facts: Sequence[str], console: Console) -> None:
-    """On a terminal."""
+    """Print the tables on a terminal."""
     for section, rows in by_section(records).items():
         table = Table(title=section, title_justify="left", title_style="bold")
         for number, name in enumerate(words("en")["head"]):

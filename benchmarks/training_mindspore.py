@@ -54,7 +54,7 @@ def rows(rounds: int, steps: int) -> list[Row]:
 
 
 def step_ms(rounds: int, steps: int) -> float:
-    """Median time of one update of our loop, SGD."""
+    """Return the median time of one SGD update of our loop."""
     backend = backends()["mindspore"].create("cpu", default_threads())
     with tempfile.TemporaryDirectory() as folder:
         ours = OurLoop(backend, dataset(), "sgd", Path(folder), steps)

@@ -1,14 +1,12 @@
 """An update of a trial in MindSpore against every way of writing it that an expert would try.
 
-python benchmarks/variants_mindspore.py [--quick] [--gpt]    prints rows as JSON
+    python benchmarks/variants_mindspore.py [--quick] [--gpt]    prints rows as JSON
 
-LeNet, the MLP, the transformer and the LSTM of the zoo, SGD, batches of 1, 64 and 256. All take
-turns, with losses read at the end of a round. Each line is against the fastest of them in every
-other round, and its times are those of the rounds in between: the smallest of many medians is
-partly luck. Operator by
-operator (PyNative) and `Model.train` are in training_mindspore.py. With --gpt the language model
-`gpt` in place of the others. `run.py` starts it with the
-environment a trial's worker has.
+LeNet, the MLP, the transformer and the LSTM of the zoo, SGD, batches of 1, 64 and 256. All variants
+take turns, with losses read at the end of a round. The fastest variant is chosen in every other
+round and its times are taken from the rounds in between, because the smallest of many medians is
+partly luck. PyNative loops and `Model.train` are in training_mindspore.py. With --gpt the language
+model `gpt` replaces the others. `run.py` starts this file with the environment of a trial's worker.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ class Mean(nn.Cell):
 
 
 class Step(nn.Cell):
-    """Forward, backward and update as one graph, where the mode or a level says so."""
+    """Forward, backward and update as one graph, if the mode or a level says so."""
 
     def __init__(self, net: nn.Cell, level: str | None = None) -> None:
         super().__init__()
@@ -93,7 +91,7 @@ class Step(nn.Cell):
 
 
 class Flat(nn.Cell):
-    """The same, its gradients one tensor that is scaled at once."""
+    """A step whose gradients are one flat tensor that is scaled at once."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__()
@@ -117,7 +115,7 @@ class Flat(nn.Cell):
 
 
 def jitted(net: nn.Cell) -> Callable[..., Any]:
-    """A function, compiled by `ms.jit`, as PyNative scripts have it."""
+    """Return a function compiled by `ms.jit`, as PyNative scripts use it."""
     loss = Mean(net)
     optimizer = nn.SGD(loss.trainable_params(), LR)
     gradient = ops.value_and_grad(loss, None, optimizer.parameters)
@@ -131,7 +129,7 @@ def jitted(net: nn.Cell) -> Callable[..., Any]:
 
 
 class ByHand:
-    """A loop around a step: milliseconds of an update."""
+    """A loop around a step; returns the milliseconds of an update."""
 
     def __init__(self, step: Callable[..., Any], x: Any, y: Any, mode: int) -> None:
         self.step, self.x, self.y, self.mode = step, x, y, mode
@@ -148,7 +146,7 @@ class ByHand:
 
 
 class Ours:
-    """The same by `Training.step`, what a trial calls."""
+    """The same loop around `Training.step`, which a trial calls."""
 
     def __init__(self, backend: Any, recipe: Recipe) -> None:
         self.backend, self.training = backend, backend.training(recipe)
@@ -195,7 +193,7 @@ def race(calls: Mapping[str, Any], size: int, rounds: int) -> Times:
 
 
 def pooled(name: str, rounds: int) -> Times:
-    """The rounds of several processes, of batches of one sample."""
+    """Return the pooled rounds of several processes, for batches of one sample."""
     command = [sys.executable, __file__, "--alone", name, "--rounds", str(rounds)]
     times = dict[str, list[float]]()
     for _ in range(PROCESSES):

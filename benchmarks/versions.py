@@ -1,10 +1,11 @@
-"""The ends of the ranges in pyproject.toml, tried: tests of the rules, and a run of Lab 1.
+"""Test the ends of the version ranges in pyproject.toml: the rules' tests, and a run of Lab 1.
 
     python benchmarks/versions.py list        names of versions.toml, as JSON
     python benchmarks/versions.py try NAME …  each in its own environment, into versions.json
     python benchmarks/versions.py page        the tables of docs/versions.md and its Chinese page
 
-It needs uv and the Pythons that versions.toml names. Exit code 1: one did not do what is expected.
+Needs uv and the Pythons listed in versions.toml. Exit code 1: a combination did not behave as
+expected.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LIMIT_S = 1800
 
 
 def settings() -> dict[str, str]:
-    """This environment, with pip's settings for uv: as tox is started."""
+    """Return this environment with pip's settings for uv, as tox is started."""
     spec = importlib.util.spec_from_file_location("started", ROOT / ".ci/tox.py")
     assert spec is not None
     assert spec.loader is not None
@@ -58,7 +59,7 @@ def run(*words: object, env: Mapping[str, str]) -> subprocess.CompletedProcess[s
 
 
 def attempt(name: str) -> dict[str, Any]:
-    """Make the environment, run both checks, and say what came out."""
+    """Create the environment, run both checks, and return the outcome."""
     wanted, began = COMBINATIONS[name], datetime.datetime.now(datetime.UTC)
     row: dict[str, Any] = {"date": began.date().isoformat(), "machine": platform.platform()}
     with tempfile.TemporaryDirectory(prefix="dualml-versions-") as folder:
@@ -97,7 +98,7 @@ def versions(python: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def backends(found: Mapping[str, str]) -> list[str]:
-    """Those that are installed, and the referee."""
+    """Return the installed backends and the reference."""
     return ["numpy", *(name for name in ("torch", "mindspore") if name in found)]
 
 
@@ -108,7 +109,7 @@ def verdicts(folder: Path) -> list[str]:
 
 
 def expected(name: str, row: Mapping[str, Any]) -> bool:
-    """It works, or it is known not to."""
+    """Return whether a combination works or is known to fail."""
     return bool(row["ok"]) is ("gap" not in COMBINATIONS[name])
 
 
@@ -118,7 +119,7 @@ def results() -> dict[str, Any]:
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], text: Mapping[str, Any]) -> str:
-    """Every combination, tried or not."""
+    """Return a table of all combinations, tested or not."""
     lines = [text["head"], ["---"] * len(text["head"])]
     for name, wanted in COMBINATIONS.items():
         row = rows.get(name, {})

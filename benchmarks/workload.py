@@ -1,4 +1,4 @@
-"""The work that is timed: a trial, of Lab 1 on MNIST, and the loop a trial spends its time in."""
+"""The timed work: a trial of Lab 1 on MNIST, and the loop that a trial spends its time in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ TRAIN, TEST = 60_000, 10_000
 
 
 def dataset() -> Dataset:
-    """MNIST; without it and without a network, the embedded digits repeated to MNIST's size."""
+    """Return MNIST; without it and without a network, the embedded digits repeated to MNIST's
+    size."""
     data = load_data("mnist", explicit=False)
     if data.source != "embedded":
         return data
@@ -45,7 +46,8 @@ def dataset() -> Dataset:
 
 
 class OurLoop:
-    """The training loop of a trial: batches from the plan, updates, losses read, checked, recorded.
+    """The training loop of a trial: batches from the plan, updates, losses read, checked,
+    recorded.
 
     Args:
         data: `dataset`, or a text. folder: for the records. steps: updates of a round.
@@ -80,7 +82,7 @@ class OurLoop:
         self.steps, self.done = steps, 0
 
     def __call__(self) -> float:
-        """Milliseconds per update of the next ``steps`` updates."""
+        """Return the milliseconds per update of the next ``steps`` updates."""
         trial, first, last = self.trial, self.done + 1, self.done + self.steps
         begin = time.perf_counter()
         trial.losses[self.done : last] = trial.stretch(first, last)[1]

@@ -1,5 +1,6 @@
-"""Run labs and keep their reports for the gallery: in ``docs/gallery/`` LAB.zip has the page in
-both languages, LAB.LANG.png its first screen, LAB.json what was run, where and when.
+"""Run labs and store their reports for the gallery. For each lab, ``docs/gallery/`` gets
+LAB.zip (the report in both languages), LAB.LANG.png (a screenshot) and LAB.json (command,
+date, machine).
 
     python docs/gallery.py [LAB …]
 
@@ -33,7 +34,7 @@ def main(labs: list[str]) -> int:
 
 
 def keep(lab: str, base: Path) -> None:
-    """One lab, run and rendered below ``base``."""
+    """Run one lab below ``base`` and store its report."""
     words = ["run", lab, "--quick", "--backend", "both"]
     done = dualml(*words, "--no-report", "--out", base / "run")
     if done not in (0, 3):
@@ -51,7 +52,7 @@ def keep(lab: str, base: Path) -> None:
 
 
 def known(run: dict[str, Any]) -> dict[str, Any]:
-    """What the page says of a run: when, on what, with which versions."""
+    """Return what the page shows about a run: date, machine, versions."""
     backends = run["environment"]
     facts = next(iter(backends.values()))
     versions = {"dualml": run["dualml"], **{name: backends[name][name] for name in backends}}
@@ -68,7 +69,7 @@ def dualml(*words: object) -> int:
 
 
 def picture(page: Path, target: Path) -> None:
-    """The first screen of a page, at half its size."""
+    """Save a screenshot of the top of a page, at half size."""
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
             ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

@@ -30,7 +30,8 @@ STRATEGIES = ["all_reduce", "ring", "tree", "parameter_server"]
 
 
 def gradient(batch: slice) -> ms.Tensor:
-    """Of the mean loss over these digits, as one vector; the model is the same on all ranks."""
+    """Return the gradient of the mean loss over these digits as one vector; all ranks have the same
+    model."""
     digits, draw = load_digits(), np.random.default_rng(0)
     x, y = ms.Tensor(np.float32(digits.data[batch] / 16)), ms.Tensor(np.int32(digits.target[batch]))
     model = nn.SequentialCell(nn.Dense(64, 32), nn.Tanh(), nn.Dense(32, 10))
@@ -46,7 +47,8 @@ def gradient(batch: slice) -> ms.Tensor:
 
 
 def work(comm: Communicator, names: list[str]) -> dict[str, Any]:
-    """What one rank does; returned are the largest difference and what it sent, by strategy."""
+    """Run on one rank; return, by strategy, the largest difference from one process and the bytes
+    sent."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     share = BATCH // comm.size
     own = gradient(slice(comm.rank * share, (comm.rank + 1) * share))

@@ -29,7 +29,8 @@ STRATEGIES = ["all_reduce", "ring", "tree", "parameter_server"]
 
 
 def gradient(batch: slice) -> torch.Tensor:
-    """Of the mean loss over these digits, as one vector; the model is the same on all ranks."""
+    """Return the gradient of the mean loss over these digits as one vector; all ranks have the same
+    model."""
     digits = load_digits()
     x = torch.tensor(digits.data[batch] / 16, dtype=torch.float32)
     torch.manual_seed(0)
@@ -39,7 +40,8 @@ def gradient(batch: slice) -> torch.Tensor:
 
 
 def work(comm: Communicator, names: list[str]) -> dict[str, Any]:
-    """What one rank does; returned are the largest difference and what it sent, by strategy."""
+    """Run on one rank; return, by strategy, the largest difference from one process and the bytes
+    sent."""
     share = BATCH // comm.size
     own = gradient(slice(comm.rank * share, (comm.rank + 1) * share))
     whole, results = gradient(slice(0, BATCH)), {}

@@ -46,7 +46,7 @@ PAIRS: dict[str, tuple[Any, Any, str]] = {
 
 
 def train(make: Any) -> tuple[float, np.ndarray]:
-    """The last loss, and all weights as one vector."""
+    """Train the network; return the last loss, and all weights as one vector."""
     digits = load_digits()
     x, y = np.float32(digits.data / 16), np.int32(digits.target)
     draw = np.random.default_rng(0)

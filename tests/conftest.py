@@ -1,8 +1,8 @@
-"""What every test session needs: the right frameworks, a cache of its own, the fast convolutions.
+"""Set up every test session: the right frameworks, a private cache, MindSpore's fast convolutions.
 
 ``DUALML_REQUIRE`` and ``DUALML_ABSENT`` (comma lists of modules, and ``chromium``) say what must
-and must not be installed; a session in the wrong environment stops instead of skipping its way to
-green.
+and must not be installed. A session in the wrong environment stops instead of skipping tests and
+passing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def named(variable: str) -> list[str]:
 
 
 def installed(name: str) -> bool:
-    """A module, or ``chromium`` with its driver."""
+    """Return whether a module is installed, or ``chromium`` with its driver."""
     if name == "chromium":
         return bool(shutil.which("chromium") and shutil.which("chromedriver"))
     return importlib.util.find_spec(name) is not None
 
 
 def wrong_frameworks() -> list[str]:
-    """What is missing or too much, as sentences."""
+    """Return sentences that name missing and unwanted modules."""
     missing = [name for name in named("DUALML_REQUIRE") if not installed(name)]
     extra = [name for name in named("DUALML_ABSENT") if installed(name)]
     return [f"DUALML_REQUIRE names {name}, which is not installed" for name in missing] + [
@@ -56,8 +56,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked slow, with the reason why that is no loss, runs when it is asked for; what
-    may take longest begins first, so that no process waits for the last file of another."""
+    """Skip tests marked slow (each with its reason) unless requested, and run the longest tests
+    first, so that no process waits for the last file of another."""
     items.sort(key=lambda item: -getattr(item.get_closest_marker("timeout"), "args", (300,))[0])
     slow = {item: mark.args for item in items for mark in item.iter_markers("slow")}
     for item, reason in slow.items():
@@ -71,8 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def again_once(items: list[pytest.Item]) -> None:
-    """What waits for processes or a browser has a second try, on a machine that others use too;
-    the first is in the summary, as RERUN."""
+    """Rerun failed system and whole-run tests once, because busy machines cause timeouts; the first
+    failure appears in the summary as RERUN."""
     for item in items:
         if item.get_closest_marker("system") or item.get_closest_marker("whole"):
             item.add_marker(pytest.mark.flaky(reruns=1))
@@ -83,7 +83,7 @@ def pytest_collection_finish() -> None:
 
 
 def patient() -> None:
-    """A machine with other work takes its time: no test of examples fails by that."""
+    """Disable hypothesis deadlines: on a busy machine a slow example is no failure."""
     from hypothesis import HealthCheck, settings
 
     slow = [HealthCheck.too_slow]
@@ -133,7 +133,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def clean_environ(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """No variable of the user's or of this session that dualml or a framework looks at."""
+    """Remove all environment variables that dualml or a framework reads."""
     for name in list(os.environ):
         if name.startswith(("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "GLOG_", "CUBLAS_")):
             monkeypatch.delenv(name)

@@ -79,7 +79,7 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
 
 
 def left(tensor: Tensor, *ignored: Any, **other: Any) -> Tensor:
-    """In place of what fills initial weights: they are replaced by the other side's."""
+    """Replace initializers of weights, because the other side's weights are loaded later."""
     return tensor
 
 

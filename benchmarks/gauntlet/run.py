@@ -1,10 +1,10 @@
-"""Compare models of PyTorch's zoos with other people's ports of them to MindSpore.
+"""Compare models of PyTorch's zoos with other people's MindSpore ports of them.
 
 python benchmarks/gauntlet/run.py [--only NAME …] [--patched] [--jobs N] [--out FILE] [--markdown]
 
-``pairs.toml`` names the pairs. Each is compared in a process of its own, with the zoos' own code;
-``--patched`` compares those that have patches once more, with the patches in a copy of the port;
-``--markdown`` puts the table into docs/gauntlet.md and its Chinese page.
+``pairs.toml`` names the pairs. Each is compared in a separate process, with the zoos' own code.
+``--patched`` compares pairs with patches once more, with the patches applied to a copy of the port;
+``--markdown`` writes the table into docs/gauntlet.md and its Chinese page.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def inputs(pair: dict[str, Any]) -> np.ndarray:
 
 
 def compared(name: str, patched: bool) -> dict[str, Any]:
-    """One pair as a row."""
+    """Compare one pair and return its row."""
     pair = pairs()[name]
     row: dict[str, Any] = {"name": name, "patched": patched}
     with tempfile.TemporaryDirectory(prefix="dualml-gauntlet-") as folder, measured(row):
@@ -88,7 +88,7 @@ def compared(name: str, patched: bool) -> dict[str, Any]:
 
 
 def patches(rows: Sequence[dict[str, str]], folder: Path) -> Iterator[str]:
-    """A copy of each package that is patched; the folder to import it from."""
+    """Copy each package that has patches and apply them; return the folder to import from."""
     for row in rows:
         package = row["file"].partition("/")[0]
         copy = folder / "patched" / package
@@ -107,7 +107,7 @@ def patches(rows: Sequence[dict[str, str]], folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def measured(row: dict[str, Any]) -> Iterator[None]:
-    """Seconds, and the most memory of all processes at once, into a row."""
+    """Measure seconds and peak memory, over all processes together, into a row."""
     done, most = threading.Event(), [0]
     own = psutil.Process()
 
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def in_process(name: str, patched: bool) -> dict[str, Any]:
-    """The memory of one pair is not that of the one before."""
+    """Compare a pair in a separate process, to measure its memory alone; return its row."""
     command = [sys.executable, __file__, "--one", name, *(["--patched"] if patched else [])]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=3 * LIMIT_S)
     if ended.returncode:

@@ -1,4 +1,4 @@
-"""The table of docs/gauntlet.md and of its Chinese page."""
+"""The table of docs/gauntlet.md and its Chinese page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALONE = {"en": "{n} parameters that one side alone has; all else is equal",
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
-    """Between the marks of each page."""
+    """Write the table between the marks of each page."""
     for lang, page in PAGES.items():
         text = page.read_text("utf-8")
         new = re.sub(
@@ -64,19 +64,19 @@ def said(verdict: str, lang: str) -> str:
 
 
 def paired(row: dict[str, Any]) -> str:
-    """Share of the parameters with a partner; those known by their order alone are not counted."""
+    """Return the share of matched parameters; those matched by order alone are not counted."""
     pairs = row.get("mapping", ())
     sure = sum(pair["how"] != "order" for pair in pairs)
     return f"{sure / (len(pairs) + alone(row)):.0%}" if pairs else ""
 
 
 def alone(row: dict[str, Any]) -> int:
-    """Parameters without a partner."""
+    """Return the number of parameters without a partner."""
     return sum(note["n"] for note in row.get("notes", ()) if note["key"] == "alone")
 
 
 def reason(row: dict[str, Any], lang: str) -> str:
-    """Why there is nothing to compare; an equal pair needs no reason."""
+    """Return why there is nothing to compare; an equal pair needs no reason."""
     if row["verdict"] == "equal":
         return ""
     raised = [note["text"] for note in row.get("notes", ()) if note["key"] == "raised"]

@@ -16,7 +16,7 @@ def mark(right: bool) -> str:
 
 
 def summary(known: dict[str, Any], lang: str) -> list[str]:
-    """The two sentences with all figures."""
+    """Return the two sentences with all figures."""
     rows, clean, text = known["plants"], known["clean"], TEXTS[lang]
     n = len(rows)
     right = {key: sum(bool(r[key]) for r in rows)
@@ -74,6 +74,6 @@ def page(known: dict[str, Any], lang: str) -> str:
 
 
 def write(known: dict[str, Any], folder: Path) -> None:
-    """``planted.md`` and ``planted.zh.md``."""
+    """Write ``planted.md`` and ``planted.zh.md``."""
     (folder / "planted.md").write_text(page(known, "en"), "utf-8")
     (folder / "planted.zh.md").write_text(page(known, "zh"), "utf-8")

@@ -1,6 +1,6 @@
-"""What is planted: where it shows first, and what a finder should call it.
+"""The planted mistakes: where each shows first, and the causes that a finder should name.
 
-The code is in `in_torch` and `in_mindspore` (and `neutral`, for what both do in the core).
+The code is in `in_torch` and `in_mindspore` (and in `neutral` for what both do in the core).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Plant:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """Where it may show first: an optimizer's step in the weights or in its memory of them,
-        which comes after, but is the more sensitive one while the memory is short."""
+        """Phases in which it may show first. An optimizer's mistake shows in the weights or in the
+        optimizer state; the state is updated later but is more sensitive in the first updates."""
         return ("update", "state") if self.phase in ("update", "state") else (self.phase,)
 
 

@@ -1,11 +1,11 @@
-"""Plant differences, one at a time, and see what the finder makes of them; and whether it ever
-cries wolf where nothing was planted.
+"""Plant differences one at a time, and check what the finder reports; also check for false alarms
+where nothing is planted.
 
     python benchmarks/planted/run.py [--only NAME …] [--backend torch|mindspore] [--clean-seeds N]
                                      [--jobs N] [--out FILE] [--markdown DIR]
 
-Every planted trial is a whole ``dualml run`` of two frameworks with its verdict and its finding;
-what is the same in all of them (the other framework's trial) is run once.
+Every planted trial is a whole ``dualml run`` of two frameworks with its verdict and finding; what
+they have in common (the other framework's trial) runs only once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BASES = threading.Lock()
 
 
 def dualml(*words: object, planted: str = "") -> dict[str, Any]:
-    """The summary of ``dualml run …``, which may well exit with 3."""
+    """Run ``dualml run …`` and return its summary; exit code 3 is allowed."""
     env = dict(os.environ)
     if planted:
         paths = [str(HERE / "site"), env.get("PYTHONPATH", "")]
@@ -62,7 +62,7 @@ def experiment_of(arm: str) -> Path:
 
 
 def base(arm: str, folder: Path) -> Path:
-    """A run of one arm with nothing planted."""
+    """Run one arm with nothing planted."""
     out = folder / f"base-{arm}"
     with BASES:
         if not out.exists():
@@ -73,7 +73,7 @@ def base(arm: str, folder: Path) -> Path:
 
 
 def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
-    """What verdict and finder say of one planted difference."""
+    """Return what verdict and finder say of one planted difference."""
     out = folder / f"{plant.name}-{backend}"
     shutil.copytree(base(plant.arm, folder), out)
     run = json.loads((out / "run.json").read_text("utf-8"))
@@ -105,7 +105,7 @@ def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row for the console: detected, side, phase, cause."""
+    """Return one row for the console: detected, side, phase, cause."""
     right = ("detected", "right_side", "right_phase", "right_cause")
     marks = "".join("✓" if row[key] else "✗" for key in right)
     why = " ".join(filter(None, (row["finding_reason"], row["reason"])))
@@ -116,7 +116,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]:
-    """Verdicts of an arm where nothing was planted: every seed."""
+    """Return the verdicts of an arm with nothing planted, for every seed."""
     out = folder / f"clean-{arm}"
     every = ",".join(map(str, range(1, seeds + 1)))
     told = dualml(HERE / file, "--arm", arm, "--seed", every, *SETTINGS, "--out", out)
@@ -136,7 +136,7 @@ def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]
 
 
 def arms() -> Iterator[tuple[str, str]]:
-    """File and name of every arm."""
+    """Return the file and name of every arm."""
     for file in FILES:
         told = tomllib.loads((HERE / file).read_text("utf-8"))
         yield from ((file, arm) for arm in told["arms"])
@@ -155,7 +155,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Record:
-    """What was measured so far, in a file after every run; what an earlier one left stays."""
+    """The measurements so far, in a file that is written after every run; earlier entries stay."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -184,7 +184,7 @@ class Record:
 
 
 def measure(asked: argparse.Namespace, record: Record) -> int:
-    """All runs asked for; the number of those that failed."""
+    """Make all requested runs and return the number of failed ones."""
     failed = 0
     backends = (asked.backend,) if asked.backend else BACKENDS
     with (

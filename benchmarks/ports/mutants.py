@@ -1,10 +1,10 @@
-"""Mistakes that nobody thought of: one expression of a right port is changed, whatever it is.
+"""Random mistakes: change one arbitrary expression of a correct port.
 
-python benchmarks/ports/mutants.py [--seed S] [--per N] [--jobs N] [--only NAME …] [--out FILE]
+    python benchmarks/ports/mutants.py [--seed S] [--per N] [--jobs N] [--only NAME …] [--out FILE]
 
-What a user would make of a port is in the other files of this folder; these changes are drawn by a
-seed and know nothing of how causes are found. Those with which the port no longer runs, or still
-does the same, count for nothing.
+The mistakes that a user would typically make are in the other files of this folder. These changes
+are drawn by a seed and know nothing of how causes are found. Mutants that do not run, or that
+compute the same, are not counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PLAIN = ("range", "zip", "enumerate", "super", "len", "float", "int", "Tensor")
 
 @dataclass(frozen=True)
 class Mutant:
-    """Bytes of a source that are replaced."""
+    """A replacement of some bytes of a source."""
 
     kind: str
     start: int
@@ -49,7 +49,7 @@ class Mutant:
 
 
 class Mutations:
-    """All changes of one expression or one statement of a source."""
+    """All changes of a single expression or statement of a source."""
 
     def __init__(self, source: str) -> None:
         self.raw = source.encode()
@@ -158,7 +158,7 @@ class Mutations:
             yield Mutant("arguments", self.span(x)[0], self.span(y)[1], order)
 
     def modules(self, owner: ast.AST) -> set[str]:
-        """What a class calls of its own."""
+        """Return the names of the modules that a class calls."""
         calls = [one.func for one in ast.walk(owner) if isinstance(one, ast.Call)]
         return {f.attr for f in calls if isinstance(f, ast.Attribute)
                 and self.text(f.value) == "self"}  # fmt: skip
@@ -183,7 +183,7 @@ class Mutations:
 
 
 def chosen(source: str, seed: str, count: int) -> list[Mutant]:
-    """Some that can be parsed, each kind as likely as the others."""
+    """Return some mutants that parse, with each kind equally likely."""
     kinds: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in Mutations(source):
         kinds[mutant.kind].append(mutant)
@@ -206,7 +206,7 @@ def applied(source: str, mutant: Mutant) -> str:
 
 
 def compared(name: str, case: dict[str, Any], mutant: Mutant) -> dict[str, Any]:
-    """One mutant as a row."""
+    """Compare one mutant with the original and return its row."""
     file = MODELS / case["mindspore"]
     source, start = file.read_text(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="dualml-mutant-") as folder:

@@ -1,9 +1,9 @@
-"""Compare every port of this folder with its original: how often are verdict and cause right?
+"""Compare every port of this folder with its original, and count correct verdicts and causes.
 
 python benchmarks/ports/run.py [--half tuned|held-out|both] [--only NAME …] [--jobs N] [--out FILE]
 
-The half of a port follows from a hash of its name. Causes were written with the tuned half in
-sight; the figures that count are those of the held-out half.
+A hash of its name decides which half a port belongs to. Causes were developed with the tuned half;
+the figures that count are those of the held-out half.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEAR = 3
 
 @dataclass(frozen=True)
 class Port:
-    """One port of a case: a right one (no kinds) or a wrong one."""
+    """One port of a case: a correct one (no kinds) or a wrong one."""
 
     name: str
     case: dict[str, Any]
@@ -79,7 +79,7 @@ def array(spec: dict[str, Any], rng: np.random.Generator) -> Any:
 
 
 def judged(port: Port) -> dict[str, Any]:
-    """One comparison as a row."""
+    """Compare a port with its original and return the row."""
     case, rng = port.case, np.random.default_rng(7)
     inputs = [array(spec, rng) for spec in case["inputs"]]
     targets = array(case["targets"], rng) if "targets" in case else None
@@ -134,7 +134,7 @@ def judged(port: Port) -> dict[str, Any]:
 
 
 def graded(row: dict[str, Any]) -> dict[str, Any]:
-    """Whether the verdict, the phase, a cause and its line are right."""
+    """Return whether the verdict, the phase, a cause and its line are right."""
     wrong = bool(row["kinds"])
     grade: dict[str, Any] = {"right": (row["verdict"] == "different") == wrong}
     if not wrong or row["verdict"] != "different":
@@ -183,7 +183,7 @@ MOVERS = frozenset(
 
 
 def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
-    """Whether an alteration is what was planted.
+    """Return whether a mutation is what was planted.
 
     A factor is one thing under several names: a mean for a sum is a factor of one over the count, a
     scale that is left out a factor of one, an additional one a factor in the place of one,

@@ -14,25 +14,27 @@ Counts = dict[float, tuple[int, int]]
 
 
 def interval(found: int, of: int) -> tuple[float, float]:
-    """Clopper–Pearson: the 95 % interval of a share, from ``found`` of ``of`` trials."""
+    """Return the Clopper–Pearson 95 % interval of a share, from ``found`` of ``of`` trials."""
     low = 0.0 if found == 0 else float(beta.ppf(0.025, found, of - found + 1))
     high = 1.0 if found == of else float(beta.ppf(0.975, found + 1, of - found))
     return low, high
 
 
 def at_most(trials: int) -> float:
-    """Upper 95 % bound of a share that none of ``trials`` showed, one-sided: about 3/n."""
+    """Return the one-sided upper 95 % bound of a share that none of ``trials`` showed, about
+    3/n."""
     return 1.0 - float(0.05 ** (1.0 / trials))
 
 
 def sizes(low: int, high: int) -> list[float]:
-    """Half-decades from 10^low to 10^high."""
+    """Return half-decades from 10^low to 10^high."""
     found = [float(f"{first}e{power}") for power in range(low, high) for first in (1, 3)]
     return [*found, float(f"1e{high}")]
 
 
 def always(counts: Counts) -> float | None:
-    """The smallest size from which on every trial found the difference."""
+    """Return the smallest size from which on every trial found the difference; None if there is
+    none."""
     found = None
     for delta in sorted(counts, reverse=True):
         if counts[delta][0] < counts[delta][1]:
@@ -42,7 +44,7 @@ def always(counts: Counts) -> float | None:
 
 
 def never(counts: Counts) -> float | None:
-    """The largest size up to which no trial found it."""
+    """Return the largest size up to which no trial found the difference; None if there is none."""
     found = None
     for delta in sorted(counts):
         if counts[delta][0]:
@@ -52,7 +54,7 @@ def never(counts: Counts) -> float | None:
 
 
 def cut(told: Any, horizon: int) -> Any:
-    """The envelope file of the same trial with a shorter ``parity.horizon``."""
+    """Return the envelope file of the same trial with a shorter ``parity.horizon``."""
     if not isinstance(told, Mapping):
         return told
     short: Record = {}
@@ -67,7 +69,7 @@ def cut(told: Any, horizon: int) -> Any:
 
 
 def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dict[int, float]]:
-    """Phase → traced update → margin × envelope there, the median over the tensors.
+    """Return phase → traced update → margin × envelope there, the median over the tensors.
 
     Args:
         files: contents of the ``envelope.json`` of every backend of one arm and seed.
@@ -96,7 +98,7 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
 def counts(
     plants: Sequence[Record], kind: str, arm: str, horizon: int, skip: Collection[int] = ()
 ) -> Counts:
-    """Size → how many of how many trials were found, but for the seeds to ``skip``."""
+    """Return size → found trials and all trials, without the seeds in ``skip``."""
     found: Counts = {}
     for row in plants:
         if (row["kind"], row["arm"]) == (kind, arm) and row.get("seed") not in skip:

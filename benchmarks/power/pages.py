@@ -1,4 +1,4 @@
-"""The pages about the power of a verdict, in both languages, from what was measured."""
+"""The pages about the statistical power of a verdict, in both languages, from the measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMAND = "python benchmarks/power/run.py --seeds {seeds} --markdown docs"
 
 
 def told(value: float | None) -> str:
-    """Two digits at most: 3e-6, 1.2e-7, 0.85, 16000."""
+    """Format a number with at most two digits: 3e-6, 1.2e-7, 0.85, 16000."""
     if value is None:
         return "–"
     if value == 0:
@@ -63,7 +63,8 @@ class Page:
         )  # fmt: skip
 
     def of(self, kind: str, arm: str, horizon: int) -> Counts:
-        """Without the seeds at which the unchanged programs are called different themselves."""
+        """Return the counts of an error kind, without seeds at which the unchanged programs are
+        already called different."""
         skip = {
             r["seed"] for r in self.found["clean"]
             if (r["arm"], r["horizon"], r["verdict"]) == (arm, horizon, "different")
@@ -71,7 +72,7 @@ class Page:
         return counts(self.found["plants"], kind, arm, horizon, skip)
 
     def limits_of(self, limit: Callable[[Counts], float | None], horizon: int) -> str:
-        """Each kind with its sizes, once where both rules have the same."""
+        """Return each kind with its limits, once if both rules have the same."""
         text, items = self.text, []
         for kind, (arms, _) in PLANTS.items():
             known = {arm: told(limit(self.of(kind, arm, horizon))) for arm in arms}
@@ -84,7 +85,7 @@ class Page:
         return str(text["semicolon"].join(items))
 
     def bound(self) -> float:
-        """Upper 95 % bound of the rate of false alarms."""
+        """Return the upper 95 % bound of the false-alarm rate."""
         wrong, n = len(self.false), len(self.clean)
         return interval(wrong, n)[1] if wrong else at_most(n)
 
@@ -151,7 +152,7 @@ class Page:
         ))  # fmt: skip
 
     def power(self) -> tuple[str, str]:
-        """Limits of every error and rule; how many were found of each size between them."""
+        """Return the limits of every error and rule, and the counts for the sizes between them."""
         text, limits, by_size = self.text, [], []
         for kind, arm in ((kind, arm) for kind, (arms, _) in PLANTS.items() for arm in arms):
             rule = text["rules"][arm]
@@ -181,6 +182,6 @@ class Page:
 
 
 def write(found: Record, folder: Path) -> None:
-    """``power.md`` and ``power.zh.md``."""
+    """Write ``power.md`` and ``power.zh.md``."""
     for lang, name in (("en", "power.md"), ("zh", "power.zh.md")):
         (folder / name).write_text(str(Page(found, lang)), "utf-8")

@@ -1,12 +1,12 @@
-"""How far the rounding envelope can be trusted: does it cover what changes nothing but the
-rounding, and how small a real difference is found?
+"""Measure how far the rounding envelope can be trusted: whether it covers changes that only round,
+and how small a real difference it detects.
 
     python benchmarks/power/run.py [--seeds N] [--out FILE] [--markdown docs]
 
-First, the same small trials with other threads, orders of summation, instruction sets, kernels and
-devices, each against the usual trial of the same framework. Second, planted errors of known size in
-PyTorch against MindSpore, judged after 1, 10 and 50 updates. ``--from FILE`` writes the pages of an
-earlier measurement.
+First part: the same small trials with other thread counts, summation orders, instruction sets,
+kernels and devices, each compared with the usual trial of the same framework. Second part: errors
+of known size planted into PyTorch, compared with MindSpore, and judged after 1, 10 and 50 updates.
+``--from FILE`` writes the pages of an earlier measurement.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from power.work import work  # noqa: E402
 
 
 def start(job: Record, folder: Path, number: int) -> list[Record]:
-    """A worker's rows."""
+    """Start a worker and return its rows."""
     from dualml.backend import backends
 
     told, out = folder / f"job{number}.json", folder / f"rows{number}.json"
@@ -79,7 +79,7 @@ def start(job: Record, folder: Path, number: int) -> list[Record]:
 
 
 def accelerators() -> list[tuple[str, str]]:
-    """Devices that are there, of the framework that drives them."""
+    """Return the available devices, by the framework that uses them."""
     found = [("torch", "cuda")] if Path("/dev/nvidia0").exists() else []
     return found + ([("mindspore", "ascend")] if Path("/dev/davinci0").exists() else [])
 
@@ -99,7 +99,7 @@ def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
 
 
 def ranks(run: Path, folder: Path) -> list[Record]:
-    """Four ranks in every order of summation against one, of the same framework."""
+    """Compare four ranks in every order of summation with one rank of the same framework."""
     from dualml.store.plan import restore
     from dualml.store.trajectory import read_trajectory
 
@@ -127,7 +127,7 @@ def ranks(run: Path, folder: Path) -> list[Record]:
 
 
 def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
-    """The usual PyTorch against the usual MindSpore: nothing is different."""
+    """Compare the usual PyTorch with the usual MindSpore, between which nothing differs."""
     rows = []
     for arm in RULES:
         for seed in seeds:
@@ -139,7 +139,7 @@ def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
 
 
 def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
-    """For each arm: margin × envelope of every phase, and the error of the step size that shows at
+    """Return, for each arm, margin × envelope of every phase, and the step-size error that shows at
     update 1: threshold × ‖θ‖ / ‖step‖ of the most sensitive tensor; medians over the seeds."""
     from dualml.parity.envelope import believed
     from dualml.parity.pairs import FLOOR, widest
@@ -172,7 +172,7 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 
 
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
-    """The figures so far, more each time."""
+    """Measure everything, and write the figures after each step."""
     from dualml.machine import cpu_model
     from dualml.session.prepare import Request, prepare
 

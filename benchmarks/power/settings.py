@@ -1,4 +1,4 @@
-"""What is measured: the trials, the changes of rounding, the planted errors."""
+"""The measured trials, the changes of rounding, and the planted errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ PLANTS: dict[str, tuple[tuple[str, ...], tuple[int, int]]] = {
 
 
 def experiment(folder: Path) -> Path:
-    """The file of the usual arms, and of those that sum a batch in other chunks."""
+    """Return the experiment file of the usual arms, and of those that sum a batch in other
+    chunks."""
     text = HEAD.format(draws=3, horizon=UPDATES)
     for arm, rule in RULES.items():
         for chunk in (None, *CHUNKS):
@@ -81,7 +82,7 @@ def experiment(folder: Path) -> Path:
 
 
 def rank_experiment(folder: Path) -> Path:
-    """The same with four ranks; the draws are those of the usual arms."""
+    """Return the same experiment with four ranks; the draws are those of the usual arms."""
     text = HEAD.format(draws=1, horizon=RANK_UPDATES)
     for arm, rule in RULES.items():
         for strategy in STRATEGIES:

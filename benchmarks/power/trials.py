@@ -1,4 +1,4 @@
-"""Trials read back, and the verdict on two of them."""
+"""Trials read back from files, and the verdict on two of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def usual_folder(run: Path, arm: str, backend: str, seed: int) -> Path:
 
 
 def usual(run: Path, arm: str, backend: str, seed: int, horizon: int = UPDATES) -> Any:
-    """The usual trial, read back as if its horizon had been this one."""
+    """Return the usual trial, as if its horizon had been this one."""
     from dualml.store.plan import restore
     from dualml.store.trajectory import read_trajectory
 
@@ -29,7 +29,8 @@ def usual(run: Path, arm: str, backend: str, seed: int, horizon: int = UPDATES) 
 def usual_and_envelopes(
     run: Path, arm: str, backend: str, seed: int, horizon: int
 ) -> tuple[Any, list[Any]]:
-    """The usual trial of a backend, and the envelopes of both: a verdict believes the two."""
+    """Return the usual trial of a backend, and the envelopes of both backends, because a verdict
+    uses the two."""
     sides = {b: usual(run, arm, b, seed, horizon) for b in FRAMEWORKS}
     return sides[backend], [side.envelope for side in sides.values()]
 
@@ -54,7 +55,7 @@ def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
 
 
 def compared(a: Any, b: Any, envelopes: list[Any]) -> Record:
-    """The verdict on two trajectories; ``all_draws``: were every draw believed."""
+    """Return the verdict on two trajectories; with ``all_draws`` every draw counts."""
     from dualml.parity.pairs import compare
 
     found = compare(a, b, MARGIN, envelopes)

@@ -1,4 +1,4 @@
-"""What a worker process does: one framework, one environment."""
+"""The work of one process: one framework in one environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from power.trials import compared, usual, usual_and_envelopes, usual_folder
 
 
 def work(job: Record) -> list[Record]:
-    """All tasks of a job; rows."""
+    """Run all tasks of a job and return the rows."""
     from dualml.backend import backends
     from dualml.store.plan import restore
     from dualml.store.trial import JOB, Job
@@ -53,7 +53,7 @@ def work(job: Record) -> list[Record]:
 
 
 class Quiet:
-    """Takes the signs of life of a trial."""
+    """A sink for the progress messages of a trial."""
 
     def __call__(self, **event: Any) -> None:
         pass
@@ -72,7 +72,7 @@ class Follower:
         self.data: dict[int, str] = {}
 
     def to(self, last: int) -> Any:
-        """The trajectory up to this update."""
+        """Run the updates up to ``last`` and return the trajectory so far."""
         from dualml.store.trajectory import Trajectory
         from dualml.worker.capture import after, before
 
@@ -95,7 +95,7 @@ class Follower:
 
 
 def changed(run: Path, trial: Any, job: Record) -> Record:
-    """A changed trial against the usual one of the same framework."""
+    """Compare a changed trial with the usual one of the same framework."""
     arm = trial.arm_name.split("-")[0]
     base, drawn = usual_and_envelopes(run, arm, job["backend"], trial.seed, UPDATES)
     found = compared(base, Follower(trial).to(UPDATES), drawn)
@@ -111,7 +111,7 @@ def changed(run: Path, trial: Any, job: Record) -> Record:
 
 
 def planted(run: Path, trial: Any, wanted: Mapping[str, Sequence[float]]) -> list[Record]:
-    """Errors of every kind and size in PyTorch, against the usual MindSpore."""
+    """Compare PyTorch with errors of every kind and size with the usual MindSpore."""
     from dualml.parity.pairs import compare
 
     arm, seed, rows = trial.arm_name, trial.seed, []
@@ -135,7 +135,8 @@ def planted(run: Path, trial: Any, wanted: Mapping[str, Sequence[float]]) -> lis
 
 
 def plant(training: Any, kind: str, delta: float, seed: int) -> Callable[[], None]:
-    """Put a relative error of this size into a PyTorch training; returns what takes it out."""
+    """Plant a relative error of this size into a PyTorch training; return a function that removes
+    it."""
     import torch
 
     group = training.optimizer.param_groups[0]

@@ -1,4 +1,4 @@
-"""The reference of the Python API: what ``docs/public.toml`` lists, from its docstrings."""
+"""The Python API reference: the names in ``docs/public.toml`` with their docstrings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from _ext.words import code, table, words
 
 
 def public() -> list[dict[str, Any]]:
-    """The modules of ``docs/public.toml``: ``name``, ``title`` in both languages, ``names``."""
+    """Return the modules of ``docs/public.toml``: ``name``, ``title`` in both languages,
+    ``names``."""
     return list(tomllib.loads((DOCS / "public.toml").read_text("utf-8"))["module"])
 
 

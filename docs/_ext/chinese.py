@@ -1,5 +1,5 @@
-"""Chinese: lines of a paragraph are joined without the space that a browser would put there; the
-theme's own words are translated."""
+"""Chinese pages: join the lines of a paragraph without a space between them, and translate the
+theme's own texts."""
 
 from __future__ import annotations
 

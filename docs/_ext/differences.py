@@ -1,7 +1,7 @@
-"""The catalogue of differences: a page for each entry, and one that lists them.
+"""The catalogue of differences: one page for each entry, and an index.
 
-The texts and figures are those of ``docs/differences.md``, which `dualml diffs --page` writes and
-a test holds against the catalogue; here they are only cut apart.
+The texts and figures are those of ``docs/differences.md``, which `dualml diffs --page` writes and a
+test compares with the catalogue. This module only splits that page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLD = re.compile(r"\n*<details><summary>.*?</summary>\n*(.*?)\n*</details>\s*",
 
 
 def pages() -> Iterator[Page]:
-    """The list, and every entry of the catalogue.
+    """Yield the index and a page for every entry of the catalogue.
 
     Raises:
         SiteError: the written page lacks an entry.
@@ -48,12 +48,12 @@ def whole(lang: Lang) -> str:
 
 @cache
 def sections(lang: Lang) -> dict[str, str]:
-    """Entry → what the written page says of it."""
+    """Return entry → its section of the written page."""
     return dict(SECTION.findall(whole(lang)))
 
 
 def index(lang: Lang) -> str:
-    """The written page's introduction and tables, whose rows lead to the pages of the entries."""
+    """Return the written page's introduction and tables, with links to the pages of the entries."""
     text = whole(lang).partition("\n## ")[0]
     text = re.sub(r"^(?:\[English\].*|English · .*)\n", "", text, flags=re.M)
     text = re.sub(r"^\*\*(.+)\*\*$", r"## \1", text, flags=re.M)
@@ -64,7 +64,8 @@ def index(lang: Lang) -> str:
 
 
 def page(entry: Entry, lang: Lang) -> str:
-    """An entry: what the frameworks do, what was measured, the code of both sides."""
+    """Return the page of one entry: what the frameworks do, what was measured, and the code of both
+    sides."""
     texts, own = phrases(lang, "diffs"), words(lang)["differences"]
     heading, _, rest = sections(lang)[entry.name].partition("\n\n")
     rest = FOLD.sub(rf"\n\n## {texts['listing'].capitalize()}\n\n\1", rest)

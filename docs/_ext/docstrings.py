@@ -1,4 +1,4 @@
-"""Docstrings of this project for autodoc: plain text with code in backticks, and formulas."""
+"""Prepare this project's docstrings for autodoc: plain text, code in backticks, formulas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def nothing() -> None: ...
 
 
 def imported(app: Sphinx) -> None:
-    """Import what is public, with the names that its modules give only when they are asked for."""
+    """Import the public modules, including names that they resolve lazily."""
     for name in ("__code__", "__globals__", "__defaults__", "__closure__", "__kwdefaults__"):
         setattr(_MockObject, name, getattr(nothing, name))  # functions are taken apart
     for name in ("__or__", "__ror__"):  # types stand in unions: `float | Tensor`
@@ -44,8 +44,8 @@ def imported(app: Sphinx) -> None:
 def plain(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
-    """Escape what is meant as it stands: products, absolute values, names that end in ``_``; what
-    is indented before the first section is code."""
+    """Escape what reStructuredText would interpret: products, absolute values, names ending in
+    ``_``. Indented text before the first section becomes a code block."""
     parts: list[str] = []
     in_section = in_code = False
     for text in "\n".join(lines).split("\n\n"):
@@ -67,7 +67,7 @@ def escaped(match: re.Match[str]) -> str:
 def formulas(
     app: Sphinx, what: str, name: str, thing: Any, options: object, lines: list[str]
 ) -> None:
-    """Put the formulas of a rule or a strategy behind its docstring."""
+    """Append the formulas of a rule or a strategy to its docstring."""
     from dualml.aggregation import Strategy
     from dualml.optim import Rule
 

@@ -1,4 +1,4 @@
-"""The reference of experiment files, from the schema that reads them."""
+"""The reference of experiment files, made from the schema that reads them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def page(lang: str) -> str:
 
 
 def meaning(model: str, key: str, lang: str) -> str:
-    """What a key is for.
+    """Return the description of a key.
 
     Raises:
         SiteError: nobody wrote it.
@@ -65,20 +65,21 @@ def meaning(model: str, key: str, lang: str) -> str:
 
 @cache
 def schema() -> dict[str, Any]:
-    """The JSON schema of an experiment file."""
+    """Return the JSON schema of an experiment file."""
     from dualml.experiment.schema import Experiment
 
     return Experiment.model_json_schema()
 
 
 def write_schema(folder: Path) -> None:
-    """Publish the JSON schema: editors check and complete experiment files with it."""
+    """Write the JSON schema beside the page; editors use it to check and complete experiment
+    files."""
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
     (folder / SCHEMA).write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
 
 
 def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
-    """Type and range of a field, in words."""
+    """Describe the type and range of a field in words."""
     if "anyOf" in field:
         several = dict.fromkeys(kind(one, texts) for one in field["anyOf"] if one != NULL)
         if texts["types"]["number"] in several:
@@ -109,7 +110,7 @@ def default(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as an experiment file has it."""
+    """Return a value as TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)
@@ -122,7 +123,7 @@ def labs() -> dict[str, dict[str, Any]]:
 
 
 def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
-    """The labs whose files name this key, as links."""
+    """Return links to the labs whose files set this key."""
     names = [
         name for name, file in labs().items() if any(has(one, path) for one in laid_over(file))
     ]
@@ -132,7 +133,7 @@ def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
 
 
 def laid_over(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A file, and the tables that are laid over it."""
+    """Yield a file's table and the tables that override it (``quick``, ``small``)."""
     yield table
     for key in ("quick", "small"):
         if isinstance(table.get(key), dict):
@@ -149,7 +150,7 @@ def has(table: Any, path: tuple[str, ...]) -> bool:
 
 
 def things(registry: str) -> Iterator[tuple[str, type]]:
-    """Name and class of everything that an experiment file can name of a kind."""
+    """Yield the name and class of everything that an experiment file can name in a registry."""
     from dualml.aggregation import STRATEGIES
     from dualml.optim import RULES
     from dualml.partition import PARTITIONS
@@ -161,7 +162,7 @@ def things(registry: str) -> Iterator[tuple[str, type]]:
 
 
 def settings(thing: Any) -> str:
-    """The fields of a dataclass with their defaults."""
+    """Return the fields of a dataclass with their defaults."""
     return ", ".join(
         code(field.name if field.default is dataclasses.MISSING
              else f"{field.name} = {toml(field.default)}")

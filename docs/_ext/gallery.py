@@ -1,4 +1,4 @@
-"""The gallery: reports of real runs, as `docs/gallery.py` left them in ``docs/gallery/``."""
+"""The gallery page: reports of real runs, as `docs/gallery.py` stored them in ``docs/gallery/``."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ def pages() -> Iterator[Page]:
 
 
 def shown() -> dict[str, dict[str, Any]]:
-    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``."""
+    """Return lab → facts of its run: ``command``, ``date``, ``machine``, ``versions``."""
     facts = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
     return {lab: facts[lab] for lab in ORDER if lab in facts}
 
 
 def page(lang: str) -> str:
-    """Each report's first screen, which leads to it, with its command and its machine."""
+    """Return the page: a screenshot of each report that links to it, with its command and
+    machine."""
     texts = words(lang)["gallery"]
     parts = [f"# {texts['title']}", texts["intro"]]
     for lab, facts in shown().items():
@@ -48,7 +49,7 @@ def page(lang: str) -> str:
 
 
 def write(lang: str, folder: Path) -> None:
-    """Put the reports and their pictures beside the page."""
+    """Copy the reports and their screenshots next to the page."""
     folder = folder / "gallery"
     for lab in shown():
         with zipfile.ZipFile(FOLDER / f"{lab}.zip") as packed:

@@ -1,4 +1,4 @@
-"""How the ratios of the benchmarks changed, from ``benchmarks/history.json``."""
+"""The history page: changes of the benchmark ratios over time, from ``benchmarks/history.json``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pages() -> Iterator[Page]:
 
 
 def page(lang: str) -> str:
-    """A table for each section, a row for each pair that was measured on several days."""
+    """Return one table per section, with a row for each pair that was measured on several days."""
     texts = words(lang)["history"]
     kept: list[dict[str, Any]] = json.loads(KEPT.read_text("utf-8"))
     series: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)

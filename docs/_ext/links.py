@@ -1,7 +1,7 @@
-"""Links of a file of the repository, as the site has them.
+"""Rewrite links of repository files for the site.
 
-A link to a page goes to that page, one to any other file or folder to the repository; a picture is
-copied. A link to nothing is an error.
+A link to a page becomes a link to that page of the site, a link to any other file or folder one to
+the repository; pictures are copied. A link to a missing file is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CATALOGUE = re.compile(r"docs/differences(?:\.zh)?\.md")
 
 
 def repository() -> str:
-    """Where the repository is on the web, without a slash at the end."""
+    """Return the repository's web address, without a trailing slash."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return str(project["urls"]["Source"]).rstrip("/")
 
@@ -49,7 +49,7 @@ class Links:
         self.url = repository()
 
     def page(self, page: Page, lang: str) -> str:
-        """Markdown of a page, for Sphinx."""
+        """Return the Markdown of a page with its links rewritten for the site."""
         text = page.text(lang)
         if not page.files:
             return text
@@ -59,7 +59,7 @@ class Links:
         return outside_code(text, lambda target: self.target(target, at, page.name))
 
     def target(self, target: str, at: Path, name: str) -> str:
-        """A link of the file ``at``, which is the page ``name``.
+        """Resolve a link in the file ``at``, which is the page ``name``.
 
         Raises:
             SiteError: there is no such file.
@@ -82,7 +82,7 @@ class Links:
 
 
 def between(name: str, other: str) -> str:
-    """The way from the page ``name`` to another.
+    """Return the relative path from the page ``name`` to another page.
 
     >>> between("labs/lab1", "split")
     '../split'
@@ -91,7 +91,8 @@ def between(name: str, other: str) -> str:
 
 
 def outside_code(text: str, change: Callable[[str], str]) -> str:
-    """``text`` with every target of a link changed, titles for names of files; code is left."""
+    """Return ``text`` with every link target changed, and page titles in place of file names; code
+    is left alone."""
 
     def link(match: re.Match[str]) -> str:
         return match[0] if match["ticks"] else f"]({change(match['target'])})"
@@ -103,7 +104,7 @@ def outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def by_line(text: str) -> Iterator[tuple[bool, str]]:
-    """Every line, and whether it is one of a block of code."""
+    """Yield every line, and whether it is inside a code block."""
     fence = ""
     for line in text.split("\n"):
         match = FENCE.match(line)

@@ -1,4 +1,4 @@
-"""The pages of the site: what there is, where it comes from, in which section it stands."""
+"""The pages of the site: their names, sources and sections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LANGUAGES = ("en", "zh")
 
 
 class SiteError(Exception):
-    """The site cannot be built; the text names the page."""
+    """An error that makes the site unbuildable; the text names the page."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Page:
 
 
 def written(root: Path = ROOT) -> Iterator[Page]:
-    """The pages that are files of the repository.
+    """Yield the pages that are files of the repository.
 
     Raises:
         SiteError: one of them is missing in a language.
@@ -72,12 +72,12 @@ def pair(root: Path, name: str, english: Path, chinese: Path) -> Page:
 
 
 def contents(root: Path = ROOT) -> dict[str, Any]:
-    """``docs/site.toml``."""
+    """Return the table of contents in ``docs/site.toml``."""
     return tomllib.loads((root / "docs" / "site.toml").read_text("utf-8"))
 
 
 def sections(names: set[str], root: Path = ROOT) -> list[tuple[Mapping[str, str], list[str]]]:
-    """Title in each language, and pages, of every section that has some.
+    """Return the title (in each language) and the pages of every non-empty section.
 
     Raises:
         SiteError: a section names a page that does not exist, or a page stands in no section.
@@ -103,7 +103,7 @@ def sections(names: set[str], root: Path = ROOT) -> list[tuple[Mapping[str, str]
 
 
 def tables_of_contents(names: set[str], lang: str, root: Path = ROOT) -> str:
-    """What stands below the first page's text: a hidden table of contents for each section."""
+    """Return the hidden tables of contents, one per section, that follow the first page's text."""
     parts = []
     for title, pages in sections(names, root):
         head = f"```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {title[lang]}\n"

@@ -1,4 +1,4 @@
-"""Every key of the files of a run folder, from the records that write and read them."""
+"""The reference of the files in a run folder, from the records that write and read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pages() -> Iterator[Page]:
 
 @cache
 def files() -> dict[str, Mapping[str, Any]]:
-    """Name → schema of every JSON file that the store knows; the first that has a name counts."""
+    """Return name → schema of every JSON file in the store; the first schema of a name counts."""
     found: dict[str, Mapping[str, Any]] = {}
     for module in pkgutil.iter_modules(dualml.store.__path__):
         members = vars(importlib.import_module(f"dualml.store.{module.name}"))
@@ -50,7 +50,7 @@ def keys(schema: Mapping[str, Any], head: list[str], own: Mapping[str, Any]) -> 
 
 
 def shown(field: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """A field's type; of a table that has a record, its name."""
+    """Return a field's type; for a nested record, its name."""
     inner = field.get("items") or field.get("additionalProperties") or {}
     for ref in (field.get("$ref"), isinstance(inner, dict) and inner.get("$ref")):
         if ref:

@@ -30,7 +30,7 @@ def name(source: str, lang: str) -> str:
 
 
 def notebook(source: str, lang: str) -> nbformat.NotebookNode:
-    """The cells of one language, not executed; in code, `LANG` is that language."""
+    """Return the cells of one language, not executed; in code, `LANG` is that language."""
     book = jupytext.read(HERE / f"{source}.py")
     book.cells = [cell for cell in book.cells if cell.metadata.pop("lang", lang) == lang]
     for number, cell in enumerate(book.cells):

@@ -1,4 +1,4 @@
-"""Which backends the suite judges, and what it needs of each of them.
+"""The backends under test, and helpers that create them or skip a test.
 
 ``DUALML_CONFORMANCE`` (a comma list of backend names) chooses them; otherwise all that are
 registered and whose framework is installed. There is always one: the reference needs no framework.
@@ -52,12 +52,12 @@ def judged() -> list[str]:
 
 
 def rank_backends() -> list[str]:
-    """Return those under test that can have several ranks."""
+    """Return the backends under test that can have several ranks."""
     return [name for name in judged() if backends()[name].ranks != "none"]
 
 
 def rivals() -> list[Any]:
-    """Return those that are compared with the reference, as parameters of a test."""
+    """Return the backends that are compared with the reference, as parameters of a test."""
     return or_skipped([name for name in judged() if name != REFEREE.name], REFEREE.name)
 
 
@@ -76,7 +76,7 @@ def require(framework: str) -> Any:
 
 
 def create(name: str) -> Backend:
-    """A backend on the device under test."""
+    """Create a backend on the device under test."""
     info = backends()[name]
     if DEVICE != "cpu":  # what a worker has before the import, such as reproducible products
         for variable, value in info.environ(1).items():
@@ -86,7 +86,7 @@ def create(name: str) -> Backend:
 
 
 def device_of(name: str) -> str:
-    """Where a backend computes: the referee on the CPU always."""
+    """Return the device of a backend: the reference always runs on the CPU."""
     return "cpu" if name == REFEREE.name else DEVICE
 
 
@@ -95,7 +95,7 @@ def adapter_of(name: str) -> Adapter:
 
 
 def ability(able: Able, kind: type[A]) -> A:
-    """It as this ability; the test is skipped where it says that it has none."""
+    """Return ``able`` as this capability; skip the test if the backend does not have it."""
     try:
         return able.ability(kind)
     except Unsupported as reason:
@@ -107,7 +107,8 @@ def tolerance(backend: Backend) -> float:
 
 
 def on_ranks(name: str, size: int, target: str, argument: Any = None, **options: Any) -> list[Any]:
-    """What ``"conformance.module:function"`` returns on each rank of a group."""
+    """Run ``"conformance.module:function"`` on each rank of a group and return the results by
+    rank."""
     require(backends()[name].framework)
     if (name, size) in REFUSED:
         pytest.skip(REFUSED[name, size])

@@ -1,4 +1,5 @@
-"""Split trainings on the ranks of any backend that save, and that go on from what others saved."""
+"""Split trainings that save checkpoints and resume from other layouts' checkpoints, on any
+backend."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def training_on(comm: Any, layout: Mapping[str, Any]) -> split.SplitTraining:
 
 
 def saves(comm: Any, folder: str) -> None:
-    """`BEFORE` updates on the first mesh, then every rank saves what it holds."""
+    """Train `BEFORE` updates on the first mesh, then save every rank's part."""
     training = training_on(comm, WROTE)
     for step, batch in enumerate(split.batches(CASE)[:BEFORE], start=1):
         training.step(batch, step)
@@ -44,7 +45,8 @@ def saves(comm: Any, folder: str) -> None:
 
 
 def goes_on(comm: Any, folder: str) -> dict[str, list[float]]:
-    """The other mesh from the checkpoint: weights as they were saved, and after more updates."""
+    """Resume on the other mesh; return the loaded weights, and weights and state after more
+    updates."""
     training = training_on(comm, READS)
     assert restore(training, opened(Path(folder))) == BEFORE
     found = {f"loaded {name}": w for name, w in training.weights().items()}
@@ -57,7 +59,7 @@ def goes_on(comm: Any, folder: str) -> dict[str, list[float]]:
 
 
 def expected() -> dict[str, np.ndarray]:
-    """The whole model, trained by the referee without a pause."""
+    """Return what the reference computes for the whole model without an interruption."""
     recipe = split.recipe_of(CASE)
     training = NumpyTraining(recipe)
     found = {}

@@ -1,4 +1,4 @@
-"""What a communicator says of itself and refuses, and what is built on it: the strategies."""
+"""Checks of a communicator's claims and refusals, and of the aggregation strategies built on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SAME_BITS = ("all_gather", "parameter_server", "reduce_broadcast")
 
 
 def check_how(comm: Communicator) -> None:
-    """What is called native is calls of the framework only; messages make it composed."""
+    """Check that primitives called native only call the framework; those that send messages are
+    composed."""
     wrong = Wrong()
     for dtype in DTYPES:
         x = comm.tensor(values(comm.rank, (8,), dtype))
@@ -48,7 +49,7 @@ def check_how(comm: Communicator) -> None:
 
 
 def check_arithmetic(comm: Communicator) -> None:
-    """Tensors of the framework: there and back, views, casts, and what may be overwritten."""
+    """Check tensor operations: conversion to NumPy and back, views, casts, and overwriting."""
     wrong = Wrong()
     for dtype in DTYPES:
         a, b = values(0, (6,), dtype, 1), values(1, (6,), dtype, 1)
@@ -76,7 +77,7 @@ def check_arithmetic(comm: Communicator) -> None:
 
 
 def check_refusals(comm: Communicator) -> None:
-    """What cannot be meant is refused on every rank, before anyone waits."""
+    """Check that invalid arguments are refused on every rank before any rank waits."""
     x = comm.tensor(np.ones(3, np.float32))
     whole = comm.tensor(np.ones(3, np.int32))
     refused: dict[str, Callable[[], Any]] = {
@@ -100,7 +101,7 @@ def check_refusals(comm: Communicator) -> None:
 
 
 def check_strategy(comm: Communicator, name: str, dtype: str) -> None:
-    """The sum, the agreement of the ranks, and the messages counted against the schedule."""
+    """Check a strategy's sum, that all ranks agree, and its message count against the schedule."""
     wrong, n, strategy = Wrong(), comm.size, STRATEGIES[name]()
     for length in LENGTHS:
         arrays = [values(r, (length,), dtype, length) for r in range(n)]
@@ -129,8 +130,8 @@ def check_strategy(comm: Communicator, name: str, dtype: str) -> None:
 
 
 def disagreements(comm: Communicator, argument: Any) -> dict[str, str]:
-    """In checking mode: what this rank is told when rank 1 does something else. The engine is
-    never asked, so the group lives on from one case to the next."""
+    """Return, in checking mode, this rank's error when rank 1 calls something else. The engine is
+    never called, so the group survives from one case to the next."""
     x, odd = comm.tensor(np.ones(4, np.float32)), comm.rank == 1
     comm.all_reduce(x)  # all agree: no false alarm
     sub = comm.subgroup([0, 1])

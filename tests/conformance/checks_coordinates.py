@@ -1,4 +1,4 @@
-"""Reductions that are no sums, and a ring whose chunks are layers, on the ranks of any backend."""
+"""Checks of reductions other than sums, and of a ring whose chunks are layers, on any backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYERS = ((3, 5, 80, 0, 13), (60, 41))
 
 
 def values(size: int) -> np.ndarray:
-    """Every rank's vector, size × `LENGTH`, with numbers of both signs."""
+    """Return every rank's vector (size, `LENGTH`), with numbers of both signs."""
     draw = np.random.default_rng(5)
     return draw.normal(size=(size, LENGTH)).astype(np.float32)
 
@@ -38,7 +38,8 @@ def check_coordinates(comm: Communicator) -> None:
 
 
 def check_ring_by_layers(comm: Communicator) -> None:
-    """The sum, by as many messages and bytes as the closed form says for the busiest rank."""
+    """Check the sum, and that the busiest rank sends as many messages and bytes as the closed form
+    says."""
     wrong, arrays = Wrong(), values(comm.size)
     for layers in LAYERS:
         ring, before = Ring(layers), comm.traffic.describe()

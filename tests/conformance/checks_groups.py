@@ -1,4 +1,4 @@
-"""How ranks wait for one another: barriers, messages under way, and groups inside groups."""
+"""Checks of synchronisation: barriers, pending messages, and groups inside groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dualml.communicator.parts import parts_of
 
 
 def check_large_messages(comm: Communicator) -> None:
-    """8 MB both ways at once: sending must not wait for the other to have received."""
+    """Check that two ranks can send 8 MB to each other at once: sending must not wait for the
+    receiver."""
     wrong, n = Wrong(), comm.size
     right, left = (comm.rank + 1) % n, (comm.rank - 1) % n
     x = comm.tensor(np.full(2**21, comm.rank, np.float32))
@@ -26,7 +27,7 @@ def check_large_messages(comm: Communicator) -> None:
 
 
 def check_order_of_messages(comm: Communicator) -> None:
-    """Messages of one pair arrive in the order they were sent."""
+    """Check that messages between two ranks arrive in the order they were sent."""
     wrong, n = Wrong(), comm.size
     right, left = (comm.rank + 1) % n, (comm.rank - 1) % n
     for number in range(20):
@@ -37,7 +38,7 @@ def check_order_of_messages(comm: Communicator) -> None:
 
 
 def check_barrier(comm: Communicator) -> None:
-    """Nobody leaves before the last one has come."""
+    """Check that no rank leaves a barrier before the last one has entered it."""
     board, wrong = comm.place.board, Wrong()
     for turn, late in enumerate((0, comm.size - 1)):
         if comm.rank == late:
@@ -50,7 +51,7 @@ def check_barrier(comm: Communicator) -> None:
 
 
 def check_asynchronous(comm: Communicator) -> None:
-    """Several under way at once, and work meanwhile."""
+    """Check that several operations can be pending while the rank computes."""
     wrong = Wrong()
     told = [given(comm, (1000,), "float32", "", seed) for seed in range(3)]
     ops = ("sum", "mean", "max")
@@ -72,12 +73,12 @@ def check_asynchronous(comm: Communicator) -> None:
 
 
 def subgroups(n: int) -> list[list[int]]:
-    """Overlapping, with gaps, of one rank, of all."""
+    """Return subgroups to test: overlapping ones, with gaps, of one rank, and of all ranks."""
     return [[0, n - 1], [0], list(range(n)), list(range(1, n)), list(range(0, n, 2))]
 
 
 def check_subgroup(comm: Communicator) -> None:
-    """Collectives and messages inside each, with the group's own ranks."""
+    """Check collectives and messages inside each subgroup, addressed by the group's own ranks."""
     wrong, n = Wrong(), comm.size
     made = [comm.subgroup(ranks) for ranks in subgroups(n)]
     for turn in range(2):  # all of them are used again after all of them were

@@ -1,4 +1,5 @@
-"""Messages with tags and of any rank, collectives under way, and reductions of bits."""
+"""Checks of tagged messages, receiving from any rank, pending collectives, and bitwise
+reductions."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def whole(comm: Communicator, *numbers: int) -> Any:
 
 
 def check_tags(comm: Communicator) -> None:
-    """Messages are told apart by their tags, whatever the order; of one tag they keep theirs."""
+    """Check that tags tell messages apart in any order, and that messages of one tag keep their
+    order."""
     wrong, n, me = Wrong(), comm.size, comm.rank
     right, left = (me + 1) % n, (me - 1) % n
     if ask(comm, "tags").kind == "unsupported":
@@ -54,7 +56,7 @@ def check_tags(comm: Communicator) -> None:
 
 
 def check_any_source(comm: Communicator) -> None:
-    """What any rank sends is received, with the rank that it is from; also in a subgroup."""
+    """Check receiving from any rank, with the sender's rank; also in a subgroup."""
     wrong = Wrong()
     if ask(comm, "any_source").kind == "unsupported":
         refused(wrong, "any rank", partial(comm.irecv, whole(comm, 0)))
@@ -69,7 +71,7 @@ def check_any_source(comm: Communicator) -> None:
 
 
 def collect(comm: Communicator, tag: int, wrong: Wrong) -> None:
-    """Rank 0 receives a message of every other one; that of the last rank comes last."""
+    """Receive on rank 0 one message from every other rank; the last rank sends last."""
     board, key = comm.place.board, f"any.{'-'.join(map(str, comm.ranks))}.{tag}"
     if comm.rank:
         if comm.rank == comm.size - 1 and comm.size > 2:
@@ -90,7 +92,7 @@ def collect(comm: Communicator, tag: int, wrong: Wrong) -> None:
 
 
 def check_bitwise(comm: Communicator, dtype: str) -> None:
-    """Reductions of bits against NumPy's, in all shapes; of floats they are refused."""
+    """Compare bitwise reductions with NumPy's, in all shapes; those of floats are refused."""
     wrong, n = Wrong(), comm.size
     for op in BITWISE:
         for seed, (shape, how) in enumerate(SHAPES):
@@ -119,8 +121,8 @@ Begin = Callable[[bool], Any]
 
 
 def collectives(comm: Communicator) -> dict[str, tuple[Begin, list[np.ndarray] | None]]:
-    """Name → begins it (or executes it, where it is told to wait), and this rank's result, in
-    which rank 0 needs all others."""
+    """Return name → function that starts (or runs) a collective, and this rank's expected result.
+    Rank 0 needs every other rank in each."""
     n, me, last = comm.size, comm.rank, comm.size - 1
     arrays = [altered(np.arange(n, dtype=np.float32) + 10 * r, "") for r in range(n)]
     x, total = comm.tensor(arrays[me]), np.sum(arrays, axis=0, dtype=np.float32)
@@ -139,8 +141,9 @@ def collectives(comm: Communicator) -> dict[str, tuple[Begin, list[np.ndarray] |
 
 
 def check_async_op(comm: Communicator) -> None:
-    """Every collective with ``wait=False``: not done before the others are there, where it is under
-    way at all; done by itself when they are; the same result, as often as it is waited for."""
+    """Check every collective with ``wait=False``: pending until all ranks have joined (where the
+    engine is asynchronous), then complete by itself, with the same result however often it is
+    waited for."""
     wrong, native = Wrong(), ask(comm, "asynchronous").kind == "native"
     board = comm.place.board
     for name, (begin, want) in collectives(comm).items():
@@ -164,7 +167,8 @@ def check_async_op(comm: Communicator) -> None:
 
 
 def check_async_messages(comm: Communicator) -> None:
-    """What is received is not there before it was sent; engines that do not tell say so."""
+    """Check that a message is not reported as received before it was sent, unless the engine cannot
+    tell."""
     wrong, peer = Wrong(), comm.rank ^ 1
     if peer < comm.size:
         first = comm.irecv(whole(comm, 0), peer)

@@ -1,4 +1,4 @@
-"""One check for each primitive: all shapes, operations and roots of one type against NumPy."""
+"""One check per primitive: all shapes, operations and roots of one dtype against NumPy."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def check_scatter(comm: Communicator, dtype: str) -> None:
 
 
 def check_reduce_scatter(comm: Communicator, dtype: str) -> None:
-    """Also where the parts are unequal or empty."""
+    """Check reduce-scatter, also with unequal and empty parts."""
     wrong, n = Wrong(), comm.size
     cases = [((length,), "") for length in (0, 1, n - 1, n, 2 * n + 1, 16)] + [((14,), "strided")]
     for seed, (shape, how) in enumerate(cases):
@@ -137,7 +137,8 @@ def check_all_to_all(comm: Communicator, dtype: str) -> None:
 
 
 def check_exchange(comm: Communicator, dtype: str) -> None:
-    """Around a ring, between all pairs, in one direction only, and with a shape for each pair."""
+    """Check exchange: around a ring, between all pairs, in one direction, and with a shape per
+    pair."""
     wrong, n, me = Wrong(), comm.size, comm.rank
 
     def swap(pairs: list[tuple[int, int]], shape: Callable[[int, int], Any], what: str) -> None:

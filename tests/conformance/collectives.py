@@ -1,8 +1,8 @@
-"""What every communicator must do, as checks that run on each rank of a group.
+"""Checks that every communicator must pass, run on each rank of a group.
 
-A check gathers what is wrong instead of stopping at the first: a rank that left in the middle would
-leave the others waiting. `run_all` runs them one after the other in one group of processes and
-returns what each found; `test_communicator.py` turns that into one test for each.
+A check collects its failures instead of stopping at the first: a rank that left early would leave
+the others waiting. `run_all` runs the checks one after the other in one group of processes and
+returns the failures of each; `test_communicator.py` turns each check into a test.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ CHECKS = _checks()
 
 
 def run_all(comm: Communicator, argument: Any = None) -> dict[str, str]:
-    """Every check, or those that ``argument`` names: what this rank found wrong, "" if nothing.
+    """Run every check, or those that ``argument`` names; return this rank's failures by check (""
+    for none). After a check that a rank could not finish, the group may be unusable and the rest is
+    skipped.
 
     Where a rank could not finish, the group may be beyond use: the rest is not run.
     """

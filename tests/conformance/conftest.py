@@ -16,5 +16,5 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture(scope="session", params=rivals())
 def rival(request: pytest.FixtureRequest) -> Backend:
-    """Every backend that is compared with the referee."""
+    """Every backend that is compared with the reference."""
     return create(request.param)

@@ -1,4 +1,4 @@
-"""What the ranks of a group found, once for all tests of it."""
+"""Results of a group of ranks, computed once for all tests that use them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Found = Callable[[str, str], list[dict[str, Any]]]
 def found_by_groups(
     folders: pytest.TempPathFactory, cases_of: Callable[[str], Cases], train: str, timeout: float
 ) -> Found:
-    """All cases of one size are run on one group, by ``train`` on each rank; what a backend cannot
-    do is skipped with its reason."""
+    """Return a function (backend, case) → results of each rank. All cases of one size run on one
+    group, with ``train`` on each rank; unsupported cases are skipped with the backend's reason."""
 
     @cache
     def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:

@@ -120,7 +120,7 @@ CASES = {
 
 
 def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
-    """Of the same size for all of them: a bias of zero would hide much.
+    """Return weights of the same size for all tensors: a zero bias would hide errors.
 
     Small enough for a tanh of |x| < 3: MindSpore's on a CPU is off by up to 1e-4 beyond (measured
     on 2.10, at 5), and by 1e-6 before.
@@ -131,7 +131,7 @@ def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
 
 
 def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs float32 or tokens from 0 to 8, and a label for every position that has logits."""
+    """Return float32 inputs, or tokens from 0 to 8, and a label for every position with logits."""
     draw = np.random.default_rng(4)
     x = draw.normal(size=(BATCH, *spec.input_shape)).astype(np.float32)
     if spec.tokens:
@@ -142,5 +142,5 @@ def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(spec: ModelSpec, index: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The masks of the first update."""
+    """Return the dropout masks of the first update."""
     return tuple(masks(spec, SEED, 1, index).values())

@@ -1,4 +1,4 @@
-"""What ranks count of their memory, on the ranks of any backend (see `dualml.launch.ranks`)."""
+"""Memory that ranks count, on any backend; run on ranks by `dualml.launch.ranks`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEEP = {"model": "deep", "optimizer": "adam", "sizes": [8], "loss": "cross_entro
 
 
 def sharing_a_batch(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """This rank's memory after an update that all made together."""
+    """Return this rank's memory after a data-parallel update."""
     backend, (x, y) = create(comm.backend), parallel.data()
     weights = initial_weights(parallel.SPEC, 0)
     recipe = Recipe(spec=parallel.SPEC, weights=weights, rule=RULE, x=x, y=y, updates=2)
@@ -36,7 +36,7 @@ def sharing_a_batch(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def sharing_a_model(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """This rank's memory, and what the plan says that it has of the model's numbers."""
+    """Return this rank's memory, and how many of the model's parameters the plan gives it."""
     backend = create(comm.backend)
     plan = Split(**argument).plan(split.spec_of(DEEP), comm.size)
     training = split.made(comm, backend, DEEP, plan)

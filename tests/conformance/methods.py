@@ -1,4 +1,5 @@
-"""Every method of a backend against the referee's own loop: the same batches, the same updates.
+"""Every training method of a backend against the reference's own loop: same batches, same
+updates.
 
 `check` runs in one process, or on every rank of a group (see `dualml.launch.ranks`).
 """
@@ -33,7 +34,7 @@ def recipe() -> Recipe:
 
 
 def recipe_with(**options: Any) -> Recipe:
-    """Sentences of several lengths, padded."""
+    """Return the training configuration: padded sentences of several lengths."""
     draw = generator(0, "conformance", "methods")
     x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
@@ -43,7 +44,7 @@ def recipe_with(**options: Any) -> Recipe:
 
 
 def expected() -> dict[str, Any]:
-    """Losses and weights of the referee."""
+    """Return the reference's losses and weights."""
     training = REFEREE.training(recipe())
     lazy = [training.step(batch, step) for step, batch in enumerate(BATCHES, start=1)]
     return {"losses": REFEREE.read(lazy), "weights": training.weights()}
@@ -54,7 +55,7 @@ BUILT = ("deepspeed_nvme",)
 
 
 def names(backend: str, ranks: int) -> list[str]:
-    """Methods for one process, or for several."""
+    """Return the names of the methods for one process, or for several."""
     kinds = ("one", "any") if ranks == 1 else ("several", "any")
     return [
         name
@@ -64,7 +65,8 @@ def names(backend: str, ranks: int) -> list[str]:
 
 
 def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Method → how far it is from the referee and what it holds, or why it does not run here."""
+    """Return method → its distance from the reference and the memory it holds, or why it does not
+    run here."""
     batches = BATCHES if comm is None else [np.array_split(b, comm.size) for b in BATCHES]
     backend, want = create(argument["backend"]), expected()
     driving = backend.ability(Driving)

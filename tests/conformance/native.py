@@ -1,4 +1,4 @@
-"""Gradients that a framework adds up by itself, against the sum of what plain pieces say.
+"""The framework's own gradient sum against the sum of the ranks' separate gradients.
 
 `check` runs on every rank (see `dualml.launch.ranks`).
 """
@@ -39,7 +39,7 @@ RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.1, "momentum": 0.9}), initial_
 
 
 def recipe() -> Recipe:
-    """A small model on random data."""
+    """Return the training configuration: a small model on random data."""
     draw = generator(0, "conformance", "native")
     x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
     y = draw.integers(0, 10, SAMPLES)
@@ -47,13 +47,13 @@ def recipe() -> Recipe:
 
 
 def samples(case: str, rank: int) -> Any:
-    """This rank's part of the batch."""
+    """Return this rank's part of the batch."""
     length = (*PARTS[case], 3)[rank]
     return generator(0, "part", case, rank).integers(0, SAMPLES, length)
 
 
 def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Case → largest error relative to the largest entry, and more.
+    """Return case → largest error relative to the largest entry, and further results.
 
     Args:
         argument: ``kind`` is ``native`` or ``overlapping``.
@@ -68,7 +68,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     first, factor = summing.parameters(), 0.3 + 0.4 * comm.rank
 
     def total(case: str) -> dict[str, Any]:
-        """In float64, from what each rank's own gradient is."""
+        """Return the float64 sum of the ranks' own gradients."""
         named = plain.named(plain.gradient(samples(case, comm.rank), factor)[1])
         gathered = {n: comm.all_gather(comm.tensor(g)) for n, g in named.items()}
         return {n: sum(np.float64(comm.numpy(g)) for g in all_) for n, all_ in gathered.items()}
@@ -107,7 +107,7 @@ def train(
     pieces: Any,
     settings: Aggregation,
 ) -> dict[str, Any]:
-    """Three updates."""
+    """Train three updates."""
     parallel = kind(backend, training, pieces, comm, settings)
     parallel.load(WEIGHTS, recipe().state(), 0)
     batches = [[samples(case, r) for r in range(comm.size)] for case in UPDATES]
@@ -122,7 +122,7 @@ def train(
 
 
 def distance(found: dict[str, Any], expected: dict[str, Any]) -> float:
-    """Largest difference, relative to the largest entry of each tensor."""
+    """Return the largest difference, relative to the largest entry of each tensor."""
     assert found.keys() == expected.keys()
     return max(
         float(np.abs(found[n] - want).max() / max(np.abs(want).max(), 1e-30))

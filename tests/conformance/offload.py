@@ -1,6 +1,6 @@
-"""Training whose state or weights are outside of the device, on one rank or several of any backend.
+"""Training with offloaded state or weights, on one or several ranks of any backend.
 
-As `conformance.zero`, whose cases these are with ``offload`` besides.
+The cases are those of `conformance.zero`, with ``offload`` added.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UPDATES = 2  # of the batch whose traffic is counted
 
 
 def made(comm: Any, case: dict[str, Any], folder: Path) -> tuple[OffloadedModel, Any]:
-    """The model, and what trains it, at its start."""
+    """Return the offloaded model and the training of it, at step 0."""
     backend, recipe = create(comm.backend), zero.recipe_of(case)
     kind = OffloadedAlone if comm.size == 1 else OffloadedModel
     offload = Offload(**case["offload"])
@@ -40,7 +40,7 @@ def made(comm: Any, case: dict[str, Any], folder: Path) -> tuple[OffloadedModel,
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case: arrays in ``folder``, and of each what was held and moved."""
+    """Run every case: write arrays to ``folder``, and return bytes held and moved per case."""
     told, folder = list[dict[str, Any]](), Path(argument["folder"])
     for number, case in enumerate(argument["cases"]):
         try:
@@ -66,8 +66,8 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def forms(case: dict[str, Any], n: int, made: int = UPDATES) -> tuple[Kept, Moved, int]:
-    """What a rank must keep elsewhere and move in `UPDATES` updates of the first batch, so many of
-    which are not skipped, in elements; and the rounds of each."""
+    """Return the expected offload footprint and traffic, in elements, of `UPDATES` updates of the
+    first batch, ``made`` of which are not skipped, and the number of rounds."""
     sharding, rule, offload = (
         zero.sharding_of(case),
         zero.rule_of(case["optimizer"]),

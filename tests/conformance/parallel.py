@@ -1,7 +1,7 @@
-"""Data parallel training on the ranks of any backend, and the same rules written out in NumPy.
+"""Data-parallel training on the ranks of any backend, and the same rules written out in NumPy.
 
-`train` runs on every rank (see `dualml.launch.ranks`); `expected` is what must come out, computed
-by loops that share nothing with the code under test but the model's gradient.
+`train` runs on every rank (see `dualml.launch.ranks`). `expected` returns the correct result,
+computed by loops that share only the model's gradient with the code under test.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def batches(sizes: list[int]) -> list[np.ndarray]:
-    """Global batches of these sizes, over and over."""
+    """Return global batches of these sizes, cycling through the data."""
     draw = generator(0, "conformance", "batches")
     return [draw.permutation(SAMPLES)[: sizes[i % len(sizes)]] for i in range(STEPS)]
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case of ``argument``: its losses, final weights, and who was served when."""
+    """Run every case of ``argument``; return its losses, final weights, and the server's update
+    log."""
     backend, (x, y) = create(comm.backend), data()
     found = []
     rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(SPEC, 0)
@@ -86,7 +87,7 @@ def parts(batch: np.ndarray, n: int) -> list[np.ndarray]:
 
 
 def single(sizes: list[int]) -> tuple[list[float], Weights]:
-    """One worker with the whole batch."""
+    """Train one worker on the whole batch."""
     w, losses = start(), []
     for batch in batches(sizes):
         loss, g = gradient(w, batch)
@@ -96,7 +97,7 @@ def single(sizes: list[int]) -> tuple[list[float], Weights]:
 
 
 def combined(sizes: list[int], n: int, reduce: str) -> tuple[list[float], Weights]:
-    """The sum or the plain mean of the ranks' mean gradients."""
+    """Train on the sum, or the plain mean, of the ranks' mean gradients."""
     w, losses = start(), []
     for batch in batches(sizes):
         told = [(len(p), *gradient(w, p)) for p in parts(batch, n)]
@@ -107,8 +108,8 @@ def combined(sizes: list[int], n: int, reduce: str) -> tuple[list[float], Weight
 
 
 def compared(sizes: list[int], n: int, reduce: str, of: str) -> Weights:
-    """Entry by entry the sum, the largest or the median of the ranks' mean gradients, or of their
-    parameters after an update of their own."""
+    """Train on the elementwise sum, maximum or median of the ranks' mean gradients, or of their
+    parameters after a local update."""
     over = {"sum": np.sum, "max": np.max, "median": np.median}[reduce]
     w = start()
     for batch in batches(sizes):
@@ -125,7 +126,7 @@ def compared(sizes: list[int], n: int, reduce: str, of: str) -> Weights:
 
 
 def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Weights]:
-    """Every rank's parameters, after local updates and averaging."""
+    """Return every rank's parameters after local updates and averaging."""
     mine = [start() for _ in range(n)]
     mixing = np.full((n, n), 1 / n)
     if neighbours:
@@ -144,7 +145,8 @@ def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Wei
 
 
 def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
-    """The server's parameters after these (step, rank, …) updates, and their staleness."""
+    """Return the server's parameters after the updates ``order`` (step, rank, …), and their
+    staleness."""
     server, told = start(), []
     held = [(server, 0)] * n
     all_batches = batches(sizes)
@@ -159,7 +161,7 @@ def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, l
 
 
 def top(sizes: list[int], n: int, fraction: float) -> Weights:
-    """Top-k with error feedback over all parameters as one vector."""
+    """Train with top-k sparsification and error feedback, all parameters as one vector."""
     w = start()
     kept = [np.zeros(sum(v.size for v in w.values())) for _ in range(n)]
     k = int(np.ceil(fraction * len(kept[0])))

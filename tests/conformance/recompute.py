@@ -1,4 +1,4 @@
-"""Small trainings that compute activations again, in one process and on ranks."""
+"""Small trainings with activation recomputation, in one process and on ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spec_of(name: str) -> ModelSpec:
 
 
 def data(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Half of the padded sentences are short."""
+    """Return the data; half of the padded sentences are short."""
     draw = np.random.default_rng(0)
     if not spec.tokens:
         x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
@@ -56,7 +56,8 @@ def recipe(name: str, setting: Any, **options: Any) -> Recipe:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Losses and final weights of this rank, and what it kept for its backward pass; or why not."""
+    """Return losses, final weights and saved-activation bytes of this rank, or why it does not
+    run."""
     backend = create(comm.backend)
     own = methods.recipe_with(recompute=recomputed(methods.SPEC, argument["recompute"]))
     training = backend.training(own)

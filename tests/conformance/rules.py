@@ -1,4 +1,4 @@
-"""What optimizers are trained on, the float64 recurrence itself, and the comparison with it."""
+"""Test gradients for optimizers, the float64 recurrence, and the comparison with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ ZERO = {n: np.zeros_like(p) for n, p in START.items()}
 
 
 def noise(params: Params, step: int) -> Params:
-    """Random gradients that do not depend on the parameters; some tiny, where epsilon decides."""
+    """Return random gradients that do not depend on the parameters; some are tiny, where epsilon
+    matters."""
     rng = np.random.default_rng(100 + step)
     scale = {"conv.weight": 1.0, "bn.gamma": 1e-3, "bn.beta": 0.3}
     return {
@@ -37,13 +38,15 @@ def positive(params: Params, step: int) -> Params:
 
 
 def bowl(params: Params, step: int) -> Params:
-    """Gradient of ½ Σ cᵢθᵢ² with curvatures c from 0.1 to 3: errors feed back."""
+    """Return the gradient of ½ Σ cᵢθᵢ² with curvatures c from 0.1 to 3: errors feed back into
+    it."""
     return {n: np.linspace(0.1, 3.0, p.size).reshape(p.shape) * p for n, p in params.items()}
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Where optimizers start, what gradients they get, and how far from the recurrence they may be.
+    """An optimizer test: initial parameters, gradients, and the allowed distance from the
+    recurrence.
 
     Attributes:
         steps: updates; at most those of the mode.
@@ -74,7 +77,7 @@ SCHEDULED = ("sgd-dampening", "adamw", "adagrad-all")
 
 
 def rates_of(rule: Rule, steps: int) -> list[float]:
-    """Rates that change from step to step, down to 0 at the end of the cosine."""
+    """Return learning rates that change every step, down to 0 at the end of the cosine."""
     factors = Schedule(kind="cosine", total=steps - 1, warmup=min(5, steps // 2)).factors(steps)
     return [rule.lr * factor for factor in factors]
 
@@ -82,7 +85,7 @@ def rates_of(rule: Rule, steps: int) -> list[float]:
 def recurrence(
     rule: Rule, start: Params, gradient: Gradient, steps: int, rates: Sequence[float] | None = None
 ) -> End:
-    """The float64 rule itself."""
+    """Run the float64 rule itself and return its final parameters and state."""
     params, state = start, rule.init(start)
     for step in range(1, steps + 1):
         lr = None if rates is None else rates[step - 1]
@@ -95,7 +98,8 @@ def tolerance(rule: Rule, bounds: tuple[float, float]) -> float:
 
 
 def assert_same(end: End, expected: End, bound: float) -> None:
-    """Every parameter and state tensor within ``bound`` × (largest |entry| of the expected).
+    """Assert that every parameter and state tensor is within ``bound`` × (largest |expected
+    entry|).
 
     Entries of one tensor come from the same recurrence, so their rounding scales with the tensor.
     """

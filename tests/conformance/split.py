@@ -1,7 +1,7 @@
 """Split training on the ranks of any backend, and the same updates of the whole model in NumPy.
 
-`train` runs on every rank (see `dualml.launch.ranks`) and leaves what it found in a file of its
-own; `expected` is what must come out: the float64 referee with the model in one piece.
+`train` runs on every rank (see `dualml.launch.ranks`) and writes its arrays to a file per rank.
+`expected` returns the correct result: the float64 reference with the unsplit model.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray
 
 
 def batches(case: dict[str, Any]) -> list[np.ndarray]:
-    """A batch of each of the case's sizes; the updates are made with them in turn."""
+    """Return one batch of each of the case's sizes; the updates cycle through them."""
     if spec_of(case).stateful:
         order = streams_of(case)
         return [row.astype(np.int64) for row in order[: len(case["sizes"])]]
@@ -159,13 +159,13 @@ def batches(case: dict[str, Any]) -> list[np.ndarray]:
 
 
 def streams_of(case: dict[str, Any]) -> np.ndarray | None:
-    """Of a stateful model, whose batches are all as large as the first."""
+    """Return the streams of a stateful model, whose batches all have the first one's size."""
     return streams(SAMPLES, case["sizes"][0]) if spec_of(case).stateful else None
 
 
 def recipe_of(case: dict[str, Any]) -> Recipe:
-    """Optional are ``precision`` (type and scale of the loss), ``schedule``, ``recompute``, and
-    ``enlarged``: how many times as large the samples are."""
+    """Return the training configuration of a case. Optional keys: ``precision`` (dtype and loss
+    scale), ``schedule``, ``recompute``, and ``enlarged`` (factor on the samples)."""
     spec = spec_of(case)
     x, y = data(spec, case.get("enlarged", 1.0))
     return Recipe(
@@ -179,15 +179,15 @@ def recipe_of(case: dict[str, Any]) -> Recipe:
 def cases_of(
     name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
 ) -> dict[str, dict[str, Any]]:
-    """All of them; of a framework that compiles every stage of every case a few, with fewer sizes
-    of batches (title → sizes)."""
+    """Return the cases of a backend, title → case; frameworks that compile every stage run fewer,
+    with fewer batch sizes."""
     if adapter_of(name).COMPILES:
         return {title: {**cases[title], "sizes": sizes} for title, sizes in few.items()}
     return dict(cases)
 
 
 def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
-    """This rank's part of the model."""
+    """Return this rank's part of the model, ready to train."""
     recipe = recipe_of(case)
     executor: Any = executor_class("synchronous", plan.engine)
     if "zero" in case:  # among ranks with the same parameters
@@ -200,7 +200,7 @@ def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> Spli
 
 
 def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
-    """What any `Training` does with the case: name → array, and the losses among them."""
+    """Run the case on any `Training` and return name → array, losses included."""
     told: Arrays = {}
     own = batches(case)
     trace = training.trace(own[0], own[0][:PROBE])
@@ -220,7 +220,7 @@ def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
 
 
 def kept(training: SplitTraining, case: dict[str, Any]) -> int:
-    """Most bytes that this rank keeps for backward passes in an update."""
+    """Return the most bytes that this rank saves for backward passes in one update."""
     training.count_kept(True)
     training.step(batches(case)[0], len(case["sizes"]))
     training.count_kept(False)
@@ -228,7 +228,7 @@ def kept(training: SplitTraining, case: dict[str, Any]) -> int:
 
 
 def count_kept(comm: Any, cases: list[dict[str, Any]]) -> list[int]:
-    """Of every case the bytes that this rank keeps for backward passes."""
+    """Return the bytes saved for backward passes on this rank, per case."""
     backend, found = create(comm.backend), []
     for case in cases:
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
@@ -237,7 +237,7 @@ def count_kept(comm: Any, cases: list[dict[str, Any]]) -> list[int]:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case: arrays in ``folder``, and of each case what is no array."""
+    """Run every case: write arrays to ``folder``, and return the other results per case."""
     backend = create(comm.backend)
     told = []
     for number, case in enumerate(argument["cases"]):
@@ -263,7 +263,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 def on_group(
     name: str, ranks: int, train: str, cases: dict[str, Any], folder: Path, timeout: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """Title → what each rank of one group tells of a case, its arrays among it."""
+    """Return title → results of each rank of one group, arrays included."""
     argument = {"cases": list(cases.values()), "folder": str(folder)}
     answers = on_ranks(name, ranks, train, argument, timeout=timeout, limit=LIMIT_S)
 
@@ -277,5 +277,5 @@ def on_group(
 
 
 def expected(case: dict[str, Any]) -> Arrays:
-    """The whole model, trained by the referee, which keeps all."""
+    """Return the results of the whole model, trained by the reference without recomputation."""
     return found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)

@@ -1,5 +1,5 @@
-"""What ranks are made of, in one process: a model in segments and an update in pieces, on every
-backend against the referee."""
+"""Building blocks of ranks in one process: a model in segments and an update in buckets, on every
+backend against the reference."""
 
 from __future__ import annotations
 
@@ -51,14 +51,15 @@ def training_of(backend: Backend, chunk: int = 256) -> Any:
 
 
 def far(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, float]:
-    """What is off, and how far."""
+    """Return the tensors that differ by more than a rounding, with their distance."""
     assert list(found) == list(wanted)
     gaps = {name: distance(np.asarray(found[name]), wanted[name]) for name in wanted}
     return {name: gap for name, gap in gaps.items() if gap > FLOAT32}
 
 
 def pass_through(stage: Any) -> list[tuple[Any, float]]:
-    """Both micro-batches forward, then both backward, as a pipeline does; losses and shares."""
+    """Run both micro-batches forward, then both backward, as a pipeline does; return losses and
+    shares."""
     stage.zero()
     losses = []
     for micro, part in enumerate(MICRO):
@@ -105,7 +106,8 @@ def test_segments_are_the_whole_model(backend: Backend) -> None:
 
 @pytest.mark.parametrize("chunk", [256, 4])
 def test_an_update_in_pieces_is_the_update(backend: Backend, chunk: int) -> None:
-    """In two buckets, also where batches are cut."""
+    """An update by two gradient buckets equals the plain update, also with batches that are
+    split."""
     names = list(SPEC.parameters())
     layout = [names[:3], names[3:]]
     ours, referee = training_of(backend, chunk), training_of(REFEREE)

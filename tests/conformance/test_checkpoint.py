@@ -1,4 +1,4 @@
-"""A training saved by 4 ranks of one backend goes on with 3 of another, and on another mesh."""
+"""A checkpoint of 4 ranks of one backend is resumed by 3 ranks of another, on another mesh."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = sorted({REFEREE.name, *rank_backends()})
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Backend → what its ranks saved."""
+    """Return a function: backend → folder of its ranks' checkpoint."""
 
     @cache
     def by(name: str) -> Path:

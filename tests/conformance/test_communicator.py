@@ -1,4 +1,4 @@
-"""Every backend's communicator: one semantics for all, checked on 2, 3 and 4 ranks.
+"""Every backend's communicator has the same semantics, checked on 2, 3 and 4 ranks.
 
 Each group of processes is started once and runs every check of `collectives.py`.
 """
@@ -23,7 +23,7 @@ BACKENDS = rank_backends()
 
 
 def gaps() -> dict[tuple[str, str], str]:
-    """(backend, check) → why it cannot be; strict, so a gap that closed is noticed."""
+    """Return (backend, check) → why it cannot pass; strict, so that a closed gap is noticed."""
     path = HERE.parent / "known_gaps.toml"
     known = tomllib.loads(path.read_text("utf-8")).get("gap", []) if path.exists() else []
     return {(gap["backend"], gap["check"]): gap["reason"] for gap in known}
@@ -31,7 +31,7 @@ def gaps() -> dict[tuple[str, str], str]:
 
 @cache
 def outcome(backend: str, size: int, function: str, check: bool = False) -> Any:
-    """What each rank returned, or what kept the group from working."""
+    """Return the results of each rank, or the error that kept the group from working."""
     target = f"conformance.collectives:{function}"
     try:
         return on_ranks(backend, size, target, timeout=20, limit=240, check=check)

@@ -1,4 +1,4 @@
-"""Every layer of sequences, and the models made of them, on every backend against the referee."""
+"""Every sequence layer, and the models made of them, on every backend against the reference."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def zoo(name: str) -> tuple[ModelSpec, tuple[np.ndarray, np.ndarray]]:
 
 @pytest.fixture(scope="module", params=["vit", "rnn_lm", "rnn_lm_dropout", "gpt", "gpt_llama"])
 def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
-    """The same model and data on the backend and on the referee, in chunks of 16 samples."""
+    """Return the same model and data on the backend and the reference, in chunks of 16 samples."""
     if adapter_of(rival.name).COMPILES and request.param == "gpt":
         pytest.skip("compiling it takes a minute; its layers are tested above, gpt_llama is one")
     spec, data = zoo(request.param)
@@ -73,7 +73,7 @@ def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
 
 
 def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
-    """Both at the initial weights and at rest, as if ``step`` updates had been made."""
+    """Reset both trainings to the initial weights and zero state, as if after ``step`` updates."""
     for training in pair:
         spec = pair[1].model.spec
         start = dict(initial_weights(spec, 0))
@@ -160,7 +160,7 @@ def test_parts_take_and_give_stacks(rival: Backend) -> None:
 
 def test_an_unknown_layer_is_refused(backend: Backend) -> None:
     class Unknown(Layer):
-        """Of a later version."""
+        """A layer of a later version."""
 
     spec = ModelSpec("new", (4,), (("l", Unknown()),))
     data = np.zeros((2, 4), np.float32), np.zeros(2, np.int64)

@@ -1,4 +1,4 @@
-"""What a training holds is counted to the byte, and counting changes nothing."""
+"""The memory of a training is counted to the byte, and counting does not change the training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch(step: int) -> np.ndarray:
 
 
 def whole(backend: Backend, spec: ModelSpec) -> int:
-    """Bytes of one number for every parameter."""
+    """Return the bytes of one number per parameter."""
     return sum(map(math.prod, spec.parameters().values())) * np.dtype(backend.dtype).itemsize
 
 
@@ -99,7 +99,7 @@ def test_counting_changes_no_bit(backend: Backend, name: str) -> None:
 
 
 def flat(training: Any) -> Arrays:
-    """Weights and state."""
+    """Return weights and state by name."""
     state = {f"{s} {n}": a for s, named in training.state().items() for n, a in named.items()}
     return {**training.weights(), **state}
 

@@ -1,4 +1,4 @@
-"""Training methods: the updates that the referee makes, whoever's loop makes them."""
+"""Training methods make the same updates as the reference, whichever engine runs the loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [(name, n) for name in judged() for n in (1, 2)]
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
-    """Backend, and of each rank method → what came of it."""
+    """Return the backend, and for each rank method → its result."""
     backend, n = request.param
     require(backends()[backend].framework)
     ability(create(backend), Driving)
@@ -44,7 +44,7 @@ def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def found(ranks: tuple[str, list[dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
-    """Backend, ranks, and of the first of them."""
+    """Return the backend, the number of ranks, and the first rank's results."""
     backend, each = ranks
     return backend, len(each), each[0]
 
@@ -81,8 +81,8 @@ def test_only_engines_and_devices_that_are_missing_are_excused(
 
 
 def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]]) -> None:
-    """To the byte; engines that update copies of the weights pad their parts to so many numbers
-    that each is a multiple of two, DeepSpeed's stage 3 every tensor."""
+    """Memory matches the table to the byte. Engines that update copies of the weights pad their
+    parts to an even number of elements; DeepSpeed stage 3 pads every tensor."""
     backend, each = ranks
     sizes, n = [*map(math.prod, methods.SPEC.parameters().values())], len(each)
     psi = sum(sizes)

@@ -1,4 +1,5 @@
-"""A framework's own data parallel training, and buckets sent early: the same sum over the ranks."""
+"""The framework's own data parallelism, and buckets sent early, give the same sum over the
+ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ CASES = [
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(map(str, case)))
 def ran(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What each rank found, and on what."""
+    """Return the results of each rank, and the tolerance of the backend."""
     name, kind, n = request.param
     backend = create(name)
     ability(backend.training(native.recipe()), ABILITIES[kind])

@@ -1,4 +1,4 @@
-"""Wherever its state and weights are kept, a model is trained as the one that keeps them."""
+"""Wherever its state and weights are offloaded, a model trains as it does without offloading."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FEW = {
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    """The cases that a backend runs."""
+    """Return the cases that a backend runs."""
     return split.cases_of(name, KNOWN, FEW)
 
 
@@ -129,7 +129,8 @@ def test_a_skipped_update_leaves_all_as_it_is(found: Found, name: str, title: st
 
 @pytest.mark.parametrize(("name", "title"), every(CASES))
 def test_what_is_kept_where_is_the_closed_form(found: Found, name: str, title: str) -> None:
-    """To the byte, on the device, in host memory and on disk, padding included."""
+    """Memory on the device, in host memory and on disk equals the closed form to the byte, with
+    padding."""
     asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
     sharding, n = zero.sharding_of(asked), asked["ranks"]
     elsewhere, _, _ = offload.forms(asked, n)
@@ -184,7 +185,7 @@ def not_brought(patch: pytest.MonkeyPatch) -> None:
 
 
 def another(patch: pytest.MonkeyPatch) -> None:
-    """The state of the unit after it."""
+    """A planted fault: the optimizer uses the state of the next unit."""
     right = OffloadedShard.elsewhere
 
     def planted(self: OffloadedShard, number: int) -> Any:
@@ -194,7 +195,7 @@ def another(patch: pytest.MonkeyPatch) -> None:
 
 
 def early(patch: pytest.MonkeyPatch) -> None:
-    """Each record is read into the buffer that is still in use."""
+    """A planted fault: each record is read into the buffer that is still in use."""
     right = DiskRecords._read
 
     def planted(self: DiskRecords, number: int) -> Any:

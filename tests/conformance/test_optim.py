@@ -44,7 +44,7 @@ def rules_of(name: str, mode: str) -> dict[str, Rule]:
 
 @cache
 def optimizers(name: str, mode: str, scheduled: bool) -> Optimizers:
-    """All rules at once, made once: a framework that compiles them does so together."""
+    """Make all rules at once: a framework that compiles them compiles them together."""
     require(backends()[name].framework)
     rules = rules_of(name, mode)
     if not scheduled:

@@ -1,4 +1,4 @@
-"""n workers give what one gives, or exactly what the inexact rule says, on every backend."""
+"""n workers train like one, or exactly as the inexact rule says, on every backend."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=[2, 3])
 def ran(name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Every case on one group of ranks: case → what each rank found."""
+    """Run every case on one group of ranks; return case → results of each rank."""
     n, argument = request.param, {"cases": list(CASES.values())}
     found = on_ranks(name, n, "conformance.parallel:train", argument, timeout=30)
     ranks = {title: [r[i] for r in found] for i, title in enumerate(CASES)}
@@ -80,7 +80,7 @@ def test_the_helper_can_fail() -> None:
 
 @pytest.mark.parametrize("title", [t for t in CASES if t.startswith(SAME)])
 def test_n_workers_are_one(ran: dict[str, Any], title: str) -> None:
-    """Also where the batch does not divide by n, and where a rank has no sample."""
+    """n workers equal one, also when n does not divide the batch and when a rank has no sample."""
     losses, weights = parallel.single(SIZES)
     for rank in ran[title]:
         assert_weights(rank, weights, ran["tolerance"])
@@ -152,7 +152,7 @@ def test_no_rank_is_left_behind(ran: dict[str, Any]) -> None:
 
 
 def test_communication_error_is_a_trial_error() -> None:
-    """So that a trial that could not communicate fails with one line."""
+    """A trial that cannot communicate fails with a one-line `TrialError`."""
     from dualml.errors import TrialError
 
     assert issubclass(CommunicationError, TrialError)

@@ -1,4 +1,5 @@
-"""Lower precisions on every backend: the rule's values, and updates that are skipped."""
+"""Low precisions on every backend: values are those of the dtype, and overflowing updates are
+skipped."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def make(
     chunk: int = 256,
     x: Any = None,
 ) -> Any:
-    """A training; the test is skipped where the backend says that it cannot."""
+    """Make a training; skip the test if the backend does not support it."""
     draw = np.random.default_rng(0)
     if name == "text_classifier":
         spec = model(name, words=50, length=7)
@@ -116,7 +117,8 @@ def test_inputs_and_weights_are_cast_before_they_are_multiplied(
 
 @BOTH
 def test_one_layer_without_the_cast_is_noticed(precision: Precision) -> None:
-    """What the test above compares: outputs in float32 are no numbers of the type."""
+    """One layer without the cast is noticed: its float32 outputs are not values of the
+    low-precision type."""
     whole = make(REFEREE, "mlp", Precision()).trace(BATCH, BATCH[:8])
     assert not fits(whole.activations["fc1"], precision.type)
 
@@ -148,7 +150,7 @@ def test_ten_updates_follow_the_referee(rival: Backend, precision: Precision) ->
 
 
 def test_a_scale_of_a_power_of_two_changes_no_bit(backend: Backend) -> None:
-    """Of bfloat16, which has float32's range: nothing over- or underflows."""
+    """Scaling the loss by a power of two changes no bit in bfloat16, which has float32's range."""
     plain, scaled = (make(backend, "mlp", Precision("bf16", s)) for s in (None, 1024.0))
     for step in range(1, 4):
         a, b = backend.read([plain.step(BATCH, step), scaled.step(BATCH, step)])

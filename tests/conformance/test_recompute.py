@@ -1,4 +1,4 @@
-"""What is computed again is what was computed: on every backend, in one process and on ranks."""
+"""Recomputed activations equal the saved ones, on every backend, in one process and on ranks."""
 
 from __future__ import annotations
 
@@ -207,7 +207,8 @@ def test_a_split_model_is_the_whole_one_and_keeps_less(name: str, tmp_path: Path
 def close(
     found: np.ndarray, want: np.ndarray, whole: dict[str, np.ndarray], key: str, bound: float
 ) -> bool:
-    """Within the bound of the largest entry, or of a tenth of the largest of its kind."""
+    """Return whether arrays are close, relative to the largest entry or to a tenth of the
+    largest of its kind."""
     kind = key.rpartition(" ")[0]
     largest = max(np.abs(v).max() for k, v in whole.items() if k.rpartition(" ")[0] == kind)
     return bool(np.abs(found - want).max() <= bound * max(np.abs(want).max(), 0.1 * largest))

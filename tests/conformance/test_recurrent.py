@@ -1,4 +1,5 @@
-"""Recurrent language models of every setting, and a state that goes on, against the referee."""
+"""Recurrent language models of every setting, and state carried across batches, against the
+reference."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def spec_of(settings: Mapping[str, Any], **more: Any) -> ModelSpec:
 
 
 def text() -> tuple[np.ndarray, np.ndarray]:
-    """Windows of one stream of tokens."""
+    """Return windows of one token stream."""
     tokens = np.random.default_rng(1).integers(0, WORDS, SAMPLES * LENGTH + 1)
     x, y = tokens[:-1].reshape(SAMPLES, LENGTH), tokens[1:].reshape(SAMPLES, LENGTH)
     return x.astype(np.int32), y.astype(np.int64)
@@ -58,7 +59,7 @@ def test_loss_and_gradients_of_every_setting(rival: Backend, settings: dict[str,
 
 @pytest.fixture(scope="module", params=["lstm", "gru", "tanh", "relu"])
 def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
-    """A stateful model on the backend and on the referee."""
+    """Return a stateful model on the backend and on the reference."""
     if adapter_of(rival.name).COMPILES and request.param in ("tanh", "relu"):
         pytest.skip("compiling each takes long; GRU has the same state and the same loop")
     spec = spec_of({"rnn_type": request.param, "layers": 2, "dropout": 0.2}, stateful=True)

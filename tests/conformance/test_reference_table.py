@@ -1,4 +1,4 @@
-"""The reference table of docs/primitives.md: what it says of CPUs is what is found there."""
+"""The CPU columns of the reference table in docs/primitives.md match what the engines do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="these columns are of CP
 
 @cache
 def table(page: str) -> dict[str, dict[str, str]]:
-    """Column → primitive, or ``bitwise`` → ✓, ✘ or ?."""
+    """Return column → primitive (or ``bitwise``) → ✓, ✘ or ?."""
     rows = re.findall(r"^\|(.*)\|$", (DOCS / page).read_text("utf-8"), re.M)
     cells = [[cell.strip().strip("*") for cell in row.split("|")] for row in rows]
     heads = next(row for row in cells if COLUMNS["torch"] in row)
@@ -45,7 +45,8 @@ def test_both_languages_say_the_same() -> None:
 
 @cache
 def found(backend: str) -> list[Any]:
-    """Primitive, type, operation, kind and detail of everything that was tried on two ranks."""
+    """Return primitive, dtype, operation, kind and detail of everything that was tried on two
+    ranks."""
     tried = on_ranks(backend, 2, "dualml.capabilities.probe:probe", timeout=20, limit=240)
     return [entry for told in tried for entry in told["entries"]]
 

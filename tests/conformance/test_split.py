@@ -1,4 +1,4 @@
-"""However a model is split over its ranks, it computes what the whole one computes."""
+"""However a model is split over its ranks, it computes what the unsplit model computes."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ FEW = {
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    """The cases that a backend runs."""
+    """Return the cases that a backend runs."""
     return split.cases_of(name, CASES, FEW)
 
 
@@ -210,8 +210,8 @@ EVERY = [(name, title) for name in rank_backends() for title in cases_of(name)]
 
 
 def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> None:
-    """Every array within ``tolerance`` of the largest entry; gradients and state of a tensor that
-    is nearly zero within the same share of the largest of its kind."""
+    """Assert that every array is within ``tolerance`` of its largest entry; for nearly zero
+    gradients and state, of the largest of their kind."""
     assert mine.keys() == whole.keys()
     np.testing.assert_array_equal(mine["predicted"], whole["predicted"])
     largest: dict[str, float] = {}
@@ -242,7 +242,8 @@ def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> 
 def test_ranks_with_the_same_parameters_share_out_their_state(
     found: Found, name: str, title: str
 ) -> None:
-    """Of Adam 2Ψ/n, of momentum Ψ/n, padded; a rank that alone has its parameters has all of it."""
+    """Ranks with the same parameters shard their state: 2Ψ/n for Adam, Ψ/n for momentum, padded. A
+    rank that is the only one with its parameters holds all of their state."""
     width = np.dtype(create(name).dtype).itemsize
     asked = cases_of(name)[title]
     groups = Split(**asked["split"]).plan(split.spec_of(asked), asked["ranks"]).same_parameters()
@@ -280,7 +281,7 @@ def other_masks(patch: pytest.MonkeyPatch) -> None:
 
 
 def equal_shares(patch: pytest.MonkeyPatch) -> None:
-    """Of micro-batches that are not equally long."""
+    """A planted fault: micro-batches of unequal length get equal weight."""
     begin = Executor.begin
 
     def planted(self: Executor, *words: Any) -> None:

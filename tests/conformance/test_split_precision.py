@@ -1,4 +1,4 @@
-"""A split model trained in a lower precision computes what the whole one computes in it."""
+"""A split model in low precision computes what the unsplit model computes in that precision."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4],
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    """The cases that a backend runs."""
+    """Return the cases that a backend runs."""
     return split.cases_of(name, CASES, FEW)
 
 
@@ -84,7 +84,7 @@ Found = Callable[[str, str], list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Backend and case → what each rank found; all cases of one size are run on one group."""
+    """Return (backend, case) → results of each rank; all cases of one size run on one group."""
 
     @cache
     def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
@@ -119,8 +119,8 @@ EVERY = [(name, title) for name in SPLITTING for title in cases_of(name)]
 
 
 def assert_near(ours: split.Arrays, whole: split.Arrays, asked: dict[str, Any]) -> None:
-    """Outputs are numbers of the type, and a few roundings of it away; so are gradients and losses.
-    Weights are float32, and what moves them is small beside them."""
+    """Assert that outputs are values of the low-precision type within a few roundings, and
+    gradients and losses too. Weights are float32 and change little."""
     precision = asked["precision"][0]
     unit, layers = ROUNDOFF[precision], held_lower(split.spec_of(asked).layers)
     assert layers
@@ -155,7 +155,7 @@ def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> 
 @pytest.mark.parametrize("name", SPLITTING)
 @pytest.mark.parametrize("title", OVERFLOWING)
 def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) -> None:
-    """Also where the gradients of one rank alone are not finite."""
+    """All ranks skip the same updates, also when only one rank has non-finite gradients."""
     asked, ranks = OVERFLOWING[title], found(name, f"overflow {title}")
     assert_alike(ranks)
     scale, skipped = (float(ranks[0][f"state loss_scale {s}"]) for s in ("scale", "skipped"))
@@ -188,7 +188,7 @@ def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
 
 
 def last_stage(backend: Backend, precision: str) -> Any:
-    """The end of a model, whose input is of the lower type; of 4 samples."""
+    """Return the last stage of a model for 4 samples; its input has the low-precision type."""
     layers = (("tanh", Tanh()), ("fc", Linear(6, 5)))
     spec = ModelSpec("end", (6,), layers)
     recipe = Recipe(
@@ -256,7 +256,7 @@ def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
 
 
 def bias_of_float32(patch: pytest.MonkeyPatch) -> None:
-    """A row layer whose bias is not a part of it: what comes out is float32."""
+    """A planted fault: a row-parallel layer adds its bias in float32, so its output is float32."""
     from dualml.model.base import Way
     from dualml.model.layers import RowBias
 
@@ -280,7 +280,8 @@ def test_planted_faults_are_seen(
 
 
 def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
-    """Where only the last stage's gradients overflow, the first must hear of it."""
+    """A rank that decides alone is noticed: if only the last stage overflows, the first must be
+    told."""
     asked = OVERFLOWING["by layer"]
     argument = {"cases": [asked], "folder": str(tmp_path)}
     with pytest.MonkeyPatch.context() as patch:
@@ -293,7 +294,7 @@ def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
 
 def test_stages_without_a_lower_precision_say_so() -> None:
     class Plain:
-        """A stage of a backend that has float32 alone."""
+        """A stage of a backend with float32 only."""
 
     class Backendlike(type(REFEREE)):  # type: ignore[misc]
         def stage(self, *_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Every backend's `Training` against the float64 referee: the same weights, batches and rules."""
+"""Every backend's `Training` against the float64 reference: same weights, batches and rules."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def test_looking_changes_nothing(backend: Backend) -> None:
     "rule", [SGD(lr=0.05, momentum=0.9), Adam(lr=1e-3, eps=1e-3)], ids=lambda r: r.name
 )
 def test_twenty_steps_follow_the_referee(rival: Backend, rule: Rule, schedule: Schedule) -> None:
-    """On the smooth MLP: at the kinks of ReLU and pooling one rounding can become a large step."""
+    """Twenty steps of the smooth MLP follow the reference; at the kinks of ReLU and pooling, one
+    rounding can become a large step."""
     ours, referee = (
         make("mlp", b, rule=rule, schedule=schedule, updates=20) for b in (rival, REFEREE)
     )
@@ -168,7 +169,8 @@ DIGITS = tuple("0123456789")
 
 
 def small_trial(backend: Backend, folder: Path, updates: int, **keys: Any) -> Trial:
-    """Of softmax regression with momentum, on 150 samples; ``keys`` of its arm."""
+    """Return a trial of softmax regression with momentum on 150 samples; ``keys`` are keys of its
+    arm."""
     x, y = X[:, 0], Y[:150]
     images = ((x - x.min()) * 40).astype(np.uint8)[:150]
     data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, DIGITS)
@@ -202,7 +204,8 @@ def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) 
 def test_a_peak_is_of_an_update_that_finds_the_state(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a first update makes it when activations are gone, the first peak is too low."""
+    """The peak is measured on an update whose state already exists: a first update that creates the
+    state after freeing its activations would report too little."""
     ability(backend, Metered)
     trial, found = small_trial(backend, tmp_path, updates=3), list[int]()
     able, step = ability(trial.training, Weighable), trial.training.step

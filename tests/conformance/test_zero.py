@@ -1,4 +1,4 @@
-"""However its numbers are shared out over the ranks, a model is trained as the whole one is."""
+"""However a model is sharded over the ranks, it trains like the unsharded one."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ SPLITTING = rank_backends()
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    """The cases that a backend runs."""
+    """Return the cases that a backend runs."""
     if adapter_of(name).COMPILES:
         return {t: {**KNOWN[t], "sizes": sizes} for t, sizes in FEW.items()}
     return KNOWN
@@ -135,7 +135,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def trained(arrays: split.Arrays) -> split.Arrays:
-    """Without the loss of a trace, which ranks that share a batch do not tell."""
+    """Drop the loss of the trace, which ranks that share a batch do not report."""
     return {**arrays, "losses": arrays["losses"][1:]}
 
 
@@ -168,7 +168,7 @@ def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) ->
 
 @pytest.mark.parametrize(("name", "title"), every(KNOWN))
 def test_what_is_held_is_the_closed_form(found: Found, name: str, title: str) -> None:
-    """To the byte, on every rank, padding included."""
+    """Memory equals the closed form to the byte on every rank, with padding."""
     asked = cases_of(name)[title]
     width, wide = zero.widths(create(name), asked)
     form, _ = zero.forms(asked, asked["ranks"])
@@ -232,13 +232,13 @@ def uncleared(patch: pytest.MonkeyPatch) -> None:
 
 
 def shifted(patch: pytest.MonkeyPatch) -> None:
-    """Arrays in another order than they lie in."""
+    """A planted fault: arrays are gathered in another order than they are stored."""
     right = Unit.named
     patch.setattr(Unit, "named", lambda self, vector: right(self, np.roll(vector, 1)))
 
 
 def alone(patch: pytest.MonkeyPatch) -> None:
-    """An optimizer that forgets."""
+    """A planted fault: an optimizer that forgets its state."""
     right = NumpyShard.update
 
     def planted(self: NumpyShard, *words: Any) -> None:

@@ -1,7 +1,7 @@
-"""Training whose ranks share out what they hold, on the ranks of any backend.
+"""ZeRO training on the ranks of any backend.
 
-`train` runs on every rank (see `dualml.launch.ranks`) and leaves what it found in a file of its
-own; what must come out is the whole model's of `conformance.split`.
+`train` runs on every rank (see `dualml.launch.ranks`) and writes its arrays to a file per rank. The
+correct result is that of the unsplit model in `conformance.split`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CHUNK = 256
 
 
 def recipe_of(case: dict[str, Any]) -> Recipe:
-    """As `split.recipe_of`; the optimizer may be a variant of any rule."""
+    """Return the training configuration as `split.recipe_of` does; the optimizer may be any
+    variant."""
     recipe = split.recipe_of({**case, "optimizer": "sgd"})
     return replace(recipe, rule=rule_of(case["optimizer"]), chunk=case.get("chunk", CHUNK))
 
@@ -49,7 +50,7 @@ def sharding_of(case: dict[str, Any]) -> Sharding:
 
 
 def made(comm: Any, case: dict[str, Any]) -> Zero:
-    """This rank's part, at its start."""
+    """Return this rank's sharded training, at step 0."""
     backend, recipe = create(comm.backend), recipe_of(case)
     model = ShardedModel(backend, recipe, comm, sharding_of(case))
     training = Zero(backend, model, comm, Aggregation(), seed=split.SEED)
@@ -58,13 +59,13 @@ def made(comm: Any, case: dict[str, Any]) -> Zero:
 
 
 def start_of(case: dict[str, Any]) -> tuple[Any, Any]:
-    """Weights and state before the first update."""
+    """Return weights and state before the first update."""
     recipe = recipe_of(case)
     return recipe.weights, recipe.state()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case: arrays in ``folder``, and of each what was held and sent."""
+    """Run every case: write arrays to ``folder``, and return bytes held and sent per case."""
     told = list[dict[str, Any]]()
     for number, case in enumerate(argument["cases"]):
         try:
@@ -87,7 +88,8 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
-    """The first updates in one layout, the others in another, from weights and state alone."""
+    """Train the first updates in one layout and the others in another, from weights and state
+    alone."""
     case, other = argument["case"], {**argument["case"], "zero": argument["then"]}
     own, half = split.batches(case), len(case["sizes"]) // 2
     first, second = made(comm, case), made(comm, other)
@@ -100,18 +102,18 @@ def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def expected(case: dict[str, Any]) -> split.Arrays:
-    """The whole model, trained by the referee, which keeps all."""
+    """Return the results of the whole model, trained by the reference without sharding."""
     return split.found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
 
 
 def widths(backend: Any, case: dict[str, Any]) -> tuple[int, int]:
-    """Bytes of a whole weight or gradient, and of a number of the state."""
+    """Return the bytes of an unsharded weight or gradient element, and of a state element."""
     wide = np.dtype(backend.dtype).itemsize
     return 2 if sharding_of(case).lower and backend.name != "numpy" else wide, wide
 
 
 def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
-    """What a rank must hold, in elements, and send in the update of the first batch."""
+    """Return what a rank must hold, in elements, and send in the update of the first batch."""
     sharding, rule = sharding_of(case), rule_of(case["optimizer"])
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
     most = max(parts_of(case["sizes"][0], n))

@@ -1,4 +1,4 @@
-"""Slices that ranks hold, for the tests of checkpoints."""
+"""Slices that ranks hold, for checkpoint tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MESH = Mesh(data=2, pipeline=1, tensor=2)
 
 
 def arrays(scale: float = 1.0) -> Arrays:
-    """Weights and state of a layer: columns and rows are split, a step count is not."""
+    """Return weights and state of a layer: columns and rows are split over ranks, a step count is
+    not."""
     draw = np.random.default_rng(7)
     return {
         "weights/up.weight": (scale * draw.normal(size=(8, 6))).astype(np.float32),
@@ -34,7 +35,8 @@ def arrays(scale: float = 1.0) -> Arrays:
 
 
 def on_mesh(rank: int, given: Arrays, mesh: Mesh = MESH) -> list[Slice]:
-    """What a rank of the mesh holds: rows of ``up``, columns of ``down``, all of the rest."""
+    """Return the slices of a rank of the mesh: rows of ``up``, columns of ``down``, and the rest
+    whole."""
     tensor = mesh.coordinates(rank)[2]
     slices = []
     for name, array in given.items():
@@ -53,12 +55,12 @@ def on_mesh(rank: int, given: Arrays, mesh: Mesh = MESH) -> list[Slice]:
 def save_on(
     size: int, slices: Callable[[int], Iterable[Slice]], folder: Path, step: int = 10, **more: Any
 ) -> None:
-    """Save on so many ranks of the referee."""
+    """Save a checkpoint on ``size`` ranks of the reference."""
     run_threads(size, lambda comm: save(comm, slices(comm.rank), folder, step=step, **more), 20)
 
 
 def assert_equal(found: Any, expected: Arrays) -> None:
-    """A checkpoint has these tensors, bit for bit, and no others."""
+    """Assert that a checkpoint has exactly these tensors, bit for bit."""
     assert set(found.tensors) == set(expected)
     for name, array in expected.items():
         read = found.read(name, raw=True)
@@ -68,7 +70,7 @@ def assert_equal(found: Any, expected: Arrays) -> None:
 
 
 def files_of(folder: Path) -> Sequence[str]:
-    """All files but for the lock."""
+    """Return all files of a checkpoint except the lock."""
     return sorted(
         p.relative_to(folder).as_posix()
         for p in folder.rglob("*")
@@ -77,7 +79,7 @@ def files_of(folder: Path) -> Sequence[str]:
 
 
 def refused(path: Path) -> str:
-    """What is said, in one line, of a checkpoint that is not read."""
+    """Return the one-line error of a checkpoint that is refused."""
     with pytest.raises(UserError) as error:
         opened(path)
     assert "\n" not in str(error.value)

@@ -18,7 +18,7 @@ MNIST = DATASETS["mnist"]
 
 @dataclass(frozen=True, kw_only=True)
 class OfAnyShape(DatasetInfo):
-    """Also of more images than labels."""
+    """A dataset with MNIST's files that may hold more images than labels."""
 
     shapes: tuple[tuple[int, ...], ...]
 
@@ -28,7 +28,7 @@ class OfAnyShape(DatasetInfo):
 
 
 def arrays(seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Train images, train labels, test images, test labels; uint8."""
+    """Return train images, train labels, test images and test labels (uint8)."""
     rng = np.random.default_rng(seed)
     out: list[np.ndarray] = []
     for n in (TRAIN, TEST):
@@ -51,7 +51,7 @@ def write(folder: Path, parts: tuple[np.ndarray, ...], *, packed: bool = False) 
 
 
 def info_for(parts: tuple[np.ndarray, ...], mirrors: tuple[str, ...] = ()) -> DatasetInfo:
-    """MNIST's entry in the registry, with these arrays' sizes and checksums."""
+    """Return MNIST's registry entry with these arrays' sizes and checksums."""
     sums = [f"sha256:{hashlib.sha256(idx.encode(part)).hexdigest()}" for part in parts]
     facts = {**vars(MNIST), "train": TRAIN, "test": TEST, "checksums": sums, "mirrors": mirrors}
     return OfAnyShape(**facts, shapes=tuple(part.shape for part in parts))

@@ -1,4 +1,4 @@
-"""The scripts of `docs/`, which are not part of the package, as modules."""
+"""Load the scripts of `docs/`, which are not part of the package, as modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 @cache
 def load_script(name: str) -> ModuleType:
-    """Import ``docs/NAME.py``."""
+    """Import ``docs/NAME.py`` and return the module."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

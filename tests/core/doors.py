@@ -1,6 +1,6 @@
-"""What tests of doors share: a door is whatever strangers, other machines or other people's files
-come in by. Each is given drawn input that nobody meant, and must answer in a line, in time, in
-little memory, and without a trace outside of its own folder.
+"""Helpers for tests of hostile input: anything that strangers, other machines or other people's
+files may send. Random input must be answered with one line, in time, with little memory, and
+without a trace outside the target's own folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MOST_S, MOST_BYTES = 10.0, 256 * 2**20
 
 
 def cases(ordinary: int, thorough: int) -> pytest.MarkDecorator:
-    """Run a test with its argument ``count`` so many times: in every run, and under ``--slow``."""
+    """Parametrize a test's argument ``count``: a small number by default, a large one with
+    ``--slow``."""
     slow = pytest.mark.slow(f"{thorough} cases more of the same kind")
     more = pytest.param(thorough, marks=[slow, pytest.mark.timeout(1800)])
     return pytest.mark.parametrize("count", [ordinary, more])
@@ -57,7 +58,8 @@ def try_cases(count: int, case: Callable[[Callable[..., Any]], None]) -> None:
 
 @contextlib.contextmanager
 def no_tracebacks() -> Iterator[None]:
-    """Fail where a thread ends by an exception: it would be printed into somebody's terminal."""
+    """Fail if a thread ends with an exception, which would print a traceback to somebody's
+    terminal."""
     found, usual = list[str](), threading.excepthook
 
     def note(ended: threading.ExceptHookArgs) -> None:
@@ -72,8 +74,8 @@ def no_tracebacks() -> Iterator[None]:
 
 
 def entries(folder: Path, *without: Path) -> dict[str, tuple[int, int]]:
-    """Everything below a folder with size and time of its last change, to see that nothing was
-    written there; what lies below ``without`` does not count."""
+    """Return every path below a folder with its size and mtime, to detect writes; ``without`` is
+    skipped."""
     return {
         str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
@@ -82,7 +84,7 @@ def entries(folder: Path, *without: Path) -> dict[str, tuple[int, int]]:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now; 0 where the system does not say."""
+    """Return the resident memory of this process in bytes, 0 if the system does not report it."""
     if sys.platform != "linux":
         return 0
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])

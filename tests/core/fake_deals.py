@@ -1,8 +1,8 @@
-"""A small run folder whose arms deal samples: `fake_run` with a plan's statements, accuracies by
-class and distances of the ranks.
+"""A small run folder with partitioned samples: `fake_run` with a plan's partition statistics,
+per-class accuracies and replica divergence.
 
-The deals are real ones of 1,200 samples with ten labels, 120 of each; everything measured is made
-up, so that a test can know every number.
+The partitions are real ones of 1,200 samples with ten labels, 120 of each. Every measured number is
+made up, so that a test knows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LABELS = np.arange(fake_run.TRAIN) % 10
 
 
 def arm(name: str, group: str, n: int = 2, every: int = 0, **settings: Any) -> dict:
-    """One with a partition for n ranks; ``every``: updates between two averages of parameters."""
+    """Return an arm with a partition for n ranks; ``every`` is the averaging period in updates."""
     alone = settings.pop("dealt_to", 0)
     made = fake_run.arm("sgd", 0.05, 12, 1, group)
     made["partition"] = partition_from({"name": name, **settings}).describe()
@@ -90,7 +90,7 @@ def make(
     change: Callable[[dict], None] | None = None,
     settings: dict[str, dict] | None = None,
 ) -> Path:
-    """Write the folder and return it.
+    """Write the run folder and return it.
 
     Args:
         others: an arm and backend that trained on other samples.
@@ -141,7 +141,7 @@ def _trial(
     stated: dict[str, list[dict]],
     others: tuple[str, str] | None,
 ) -> None:
-    """A trial of `fake_run` becomes one with a partition."""
+    """Add partition results to a trial of `fake_run`."""
     name, backend, seed = trial["arm"], trial["backend"], trial["seed"]
     if trial["status"] != "ok":
         return

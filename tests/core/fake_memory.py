@@ -1,4 +1,4 @@
-"""A run folder of arms that share out what they hold, made without training anything."""
+"""A run folder of arms that shard their memory, made without training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def sharding(arm: str) -> Sharding | None:
 
 
 def kept(arm: str, backend: str) -> list[dict[str, Any]]:
-    """What each rank counted: the closed form; FSDP's first rank has a row of weights more."""
+    """Return the memory that each rank counted: the closed form, except that FSDP's first rank has
+    one more row of weights."""
     settings, slots = ARMS[arm], 0 if arm == "sgd" else 2
     parts = {"weights": PSI, "gradients": PSI, "state": slots * PSI, "buckets": 0}
     if asked := sharding(arm):
@@ -70,7 +71,7 @@ Change = Callable[[list[dict[str, Any]]], None]
 
 
 def make(folder: Path, change: Change = lambda trials: None) -> Path:
-    """Write the folder and return it; ``change`` may edit its trials."""
+    """Write the run folder and return it; ``change`` may edit its trials."""
 
     def asked(trial: dict[str, Any]) -> bool:
         return trial["backend"] in ARMS[trial["arm"]].get("backends", [trial["backend"]])

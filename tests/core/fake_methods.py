@@ -1,5 +1,5 @@
-"""A run folder of methods with the plan that was frozen for it: what each trial recorded is what
-the plan deals to its arm, unless a test changes it. Nothing is trained."""
+"""A run folder of training methods with its frozen plan, made without training. By default each
+trial recorded exactly the samples that the plan assigns to its arm."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def plan(seeds: tuple[int, ...], arms: tuple[str, ...]) -> Plan:
 
 
 def recorded(plan: Plan, arm: str, seed: int) -> dict[str, Any]:
-    """What ranks that do what they are asked to record of their samples."""
+    """Return the sample record of ranks that follow the plan."""
     settings = plan.experiment.arms[arm]
     feed, updates = plan.feed(settings, seed), plan.schedule(settings, seed).updates
     seen, counts = Seen(), [0] * settings.world_size
@@ -84,7 +84,7 @@ def serial(
     ratio: float = 0.5,
     **more: Any,
 ) -> dict[str, Any]:
-    """A judgement of ``parity.json``."""
+    """Return one verdict of ``parity.json`` against the serial run."""
     phases = {"loss": {"max": ratio * 1e-7, "envelope": 1e-7, "ratio": ratio, "step": 3}}
     return {"arm": arm, "seed": seed, "backend": "torch", "against": against, "verdict": verdict,
             "reason": reason, "phases": phases if verdict else {}, **more}  # fmt: skip
@@ -100,7 +100,7 @@ def make(
     lowered: Sequence[dict[str, Any]] = (),
     change: Callable[[dict[str, Any]], None] = lambda trial: None,
 ) -> Path:
-    """Write the folder and return it.
+    """Write the run folder and return it.
 
     Args:
         planned: whether it has its plan.

@@ -1,4 +1,4 @@
-"""A small run folder of one rank against several, whose times a test knows."""
+"""A small run folder of one rank against several, with known times."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def make(
     cores: str | None = "2 usable, 2 physical, 4 logical",
     change: Callable[[dict], None] | None = None,
 ) -> Path:
-    """Write the folder and return it; ``cores`` None: they were not recorded."""
+    """Write the run folder and return it; with ``cores`` None no cores were recorded."""
     chosen = {name: deepcopy(ARMS[name]) for name in arms or ARMS}
 
     def edit(run: dict) -> None:

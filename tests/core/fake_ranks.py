@@ -1,6 +1,6 @@
-"""A small run folder with several ranks: `fake_run` with what such arms leave beside it.
+"""A small run folder with several ranks: `fake_run` plus the files of such arms.
 
-Seconds follow the α–β model exactly, so that a test can know every number.
+Seconds follow the α–β model exactly, so that a test knows every number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UPDATES = 100
 def arm(
     n: int, strategy: str = "all_reduce", group: str = "strategies", lr: float = 0.05, **more: Any
 ) -> dict:
-    """``slow`` and ``kind`` go to the arm, everything else to its aggregation."""
+    """Return an arm; ``slow`` and ``kind`` are keys of the arm, all others of its aggregation."""
     made = fake_run.arm("sgd", lr, 12, 1, group) | {"world_size": n}
     made |= {key: more.pop(key) for key in ("slow", "kind", "sizes", "strategies") if key in more}
     if strategy != "all_reduce" or more:
@@ -87,7 +87,8 @@ def make(
     parity: bool = True,
     change: Callable[[dict], None] | None = None,
 ) -> Path:
-    """Write the folder and return it; ``different``: ring-n2 on mindspore is not the single one."""
+    """Write the run folder and return it; with ``different``, ring-n2 on mindspore differs from one
+    rank."""
     chosen = {name: ARMS[name] for name in arms or ARMS}
 
     def edit(run: dict) -> None:
@@ -163,7 +164,7 @@ LONGER = {"ring-n2": 1.5, "one-by-one": 3.0}
 
 
 def _trial(folder: Path, trial: dict, settings: dict) -> None:
-    """A trial of `fake_run` becomes one with ranks."""
+    """Add ranks to a trial of `fake_run`."""
     backend, n = trial["backend"], settings.get("world_size", 1)
     place = folder / "trials" / trial["arm"] / backend / "seed0"
     if n == 1:

@@ -1,8 +1,8 @@
-"""A small run folder of split models: real plans, timelines from the pipeline's simulation.
+"""A small run folder of split models, with real plans and timelines from the pipeline simulation.
 
-A rank does `FLOPS` operations in a second, in linear layers alone; messages and all-reduces follow
-`LINK` exactly, an update of the parameters takes `UPDATE`, and `BETWEEN` lies between two updates,
-so that a test can know every number.
+A rank computes `FLOPS` operations per second, in linear layers only. Messages and all-reduces
+follow `LINK` exactly, a parameter update takes `UPDATE`, and `BETWEEN` is the gap between two
+updates, so that a test knows every number.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def make(
     timelines: bool = True,
     change: Callable[[dict], None] | None = None,
 ) -> Path:
-    """Write the folder and return it; ``different``: an arm that is not its whole model."""
+    """Write the run folder and return it; ``different`` names an arm that differs from its unsplit
+    model."""
     chosen = {name: deepcopy(ARMS[name]) for name in arms or ARMS}
     plans = {name: plan_of(s) for name, s in chosen.items() if "split" in s}
 
@@ -126,7 +127,8 @@ def make(
 
 
 def flops(name: str, names: Sequence[str] = ()) -> float:
-    """Of a batch, forward and backward; of all layers, or these."""
+    """Return the floating-point operations of a batch, forward and backward, of all or of some
+    layers."""
     layers = [layer for n, layer in model(name).layers if n in names or not names]
     sizes = [x.inputs * x.outputs for x in layers if isinstance(x, Linear)]
     return 6.0 * BATCH * sum(sizes)
@@ -175,7 +177,7 @@ def _trial(
 
 
 def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tuple[Any, ...]]]:
-    """Rank → rows of its timeline, `UPDATES` times the same."""
+    """Return rank → rows of its timeline, for `UPDATES` equal updates."""
     link = LINK
     if settings.get("slow"):
         beta = LINK.beta_s_per_byte + 1 / SLOW["bandwidth_bytes_per_s"]
@@ -210,7 +212,7 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
 def _row(
     plan: SplitPlan, made: Any, row: int, calls: dict, link: Link, nbytes: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """kind, stage, micro, backward, begin, end, bytes."""
+    """Return a timeline row: kind, stage, micro-batch, backward, begin, end, bytes."""
     clock = 0.0
     for span in made.spans[row]:
         a, back = span.action, span.action.kind == "B"

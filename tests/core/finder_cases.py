@@ -1,7 +1,8 @@
-"""Scenes for the finder, made in this process: the referee against itself with something planted.
+"""Fault scenes for the finder, made in this process: the reference against itself with a planted
+fault.
 
-What plays a framework is the referee's code in single precision: weights go in and everything comes
-out as float32, so that there is rounding to be told from what was planted.
+The reference's code in single precision plays the framework: weights enter and results leave as
+float32, so that there is rounding to tell apart from the fault.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def samples(text: bool) -> Any:
 
 
 class Single(Replay):
-    """As a backend in float32 would have it."""
+    """A replay whose inputs and results are rounded to float32, as a float32 backend's are."""
 
     def once(self, weights: Any, state: Any, *rest: Any) -> Any:
         narrow = {name: np.float32(w) for name, w in weights.items()}
@@ -104,7 +105,7 @@ class Single(Replay):
 
 
 def played(arm: str, kind: type[Replay], states: States | None = None) -> tuple[States, Side]:
-    """The replay of an arm by all of its ranks; without ``states`` it makes them."""
+    """Replay an arm on all of its ranks; without ``states``, collect them first."""
     text = arm in TEXTS
     own = plan(text)
     told: dict[int, Any] = {}
@@ -128,7 +129,7 @@ def played(arm: str, kind: type[Replay], states: States | None = None) -> tuple[
 
 @functools.cache
 def found(case: str) -> dict[str, Any]:
-    """What the finder says of a case, with the fault on the side of torch."""
+    """Return the finder's result for a case whose fault is on the side of torch."""
     arm, fault, *_ = CASES[case]
     return finding(arm, {"torch": fault})
 
@@ -139,7 +140,7 @@ def referee(arm: str) -> tuple[States, Side]:
 
 
 def scene(arm: str, faults: Mapping[str, Fault | None]) -> Scene:
-    """The referee, and for each name of a backend one that has this fault."""
+    """Return the scene: the reference, and one backend with each named fault."""
     states, right = referee(arm)
     sides = {"numpy": right}
     for name, fault in faults.items():
@@ -158,7 +159,7 @@ def scene_of(arm: str, states: States, sides: dict[str, Side]) -> Scene:
 
 
 def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) -> dict[str, Any]:
-    """What the finder says of it, with what `findings` adds."""
+    """Return the finder's result, with the evidence that `findings` adds."""
     found = explain(scene(arm, faults), list(faults), margin)
     return {"arm": arm, "seed": 0, "a": "torch", "b": "mindspore", "margin": margin, **found}
 
@@ -167,7 +168,7 @@ def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) ->
 
 
 def around(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
-    """``change(right, …)`` in place of a function."""
+    """Return a fault that replaces a function by ``change(original, …)``."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         right = getattr(owner, name)
@@ -184,7 +185,7 @@ def rule(**fields: Any) -> Fault:
 
 
 def held(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
-    """Another training set."""
+    """Return a fault that changes the training set."""
 
     def init(right: Any, self: Any, recipe: Any) -> None:
         x, y = change(recipe.x, recipe.y)
@@ -194,7 +195,8 @@ def held(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
 
 
 def layer(kind: type, change: Callable[..., Any]) -> Fault:
-    """``change(forward, layer, x, params)`` is what comes out of all layers of a kind."""
+    """Return a fault that replaces the output of a layer kind by ``change(forward, layer, x,
+    params)``."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         right, back = PAIRS[kind]
@@ -208,7 +210,8 @@ def layer(kind: type, change: Callable[..., Any]) -> Fault:
 
 
 def loss(change: Callable[..., Any]) -> Fault:
-    """``change(loss, logits, labels)`` is the loss; its gradient stays."""
+    """Return a fault that replaces the loss by ``change(loss, logits, labels)``, with the gradient
+    unchanged."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
         right = LOSSES["cross_entropy"]
@@ -229,7 +232,7 @@ def gradient(change: Callable[[Any, Any], Any]) -> Fault:
 
 
 def ranks_sum(change: Callable[[Any, Any, int], Any]) -> Fault:
-    """``change(sum, x, rank)`` is what a rank has after the collective of one bucket."""
+    """Return a fault that replaces a rank's all-reduced bucket by ``change(sum, x, rank)``."""
     return around(
         DataParallel, "sum",
         lambda right, self, x, b: change(lambda x: right(self, x, b), np.array(x), self.comm.rank),
@@ -282,7 +285,8 @@ def bare(forward: Any, layer: Any, x: Any, params: Any) -> Any:
 
 
 def neighbours(forward: Any, layer: Any, x: Any, params: Any) -> Any:
-    """Rotary positions as the paper has them, with complex numbers."""
+    """Apply rotary position embedding as in the paper, with complex numbers of neighbouring
+    entries."""
     b, length, _ = x.shape
     parts = x.reshape(b, length, -1, layer.width).copy()
     angle = np.arange(length)[:, None] * layer.base ** (-np.arange(0, layer.width, 2) / layer.width)

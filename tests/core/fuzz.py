@@ -1,7 +1,7 @@
-"""Input that nobody meant, case by case: ``python tests/core/fuzz.py ENTRY CASES [SEED]``.
+"""Fuzz the readers of input, case by case: ``python tests/core/fuzz.py ENTRY CASES [SEED]``.
 
-Every case ends in a result or in a `UserError` of one line. A line of JSON says how many cases
-there were, what failed, how long the longest computed and how much memory all of them.
+Every case must end in a result or in a one-line `UserError`. One line of JSON reports the number of
+cases, the failures, the longest case and the total memory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def digits() -> Any:
 
 
 def resolved(path: str, draw: Any, overrides: tuple[str, ...] = ()) -> None:
-    """As `dualml show` and `dualml run` do, as far as the plan."""
+    """Resolve an experiment as `dualml show` and `dualml run` do, up to the plan."""
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import load
 
@@ -124,7 +124,7 @@ def parsed(lab: str, name: str) -> tuple[Any, list[tuple[Any, ...]]]:
 
 
 def used(folder: Path, draw: Any) -> None:
-    """A page, the verdicts, a run that is continued."""
+    """Use a run folder: render a page, compute verdicts, resume the run."""
     from dualml.parity.judge import judge
     from dualml.report.compose import compose
     from dualml.report.page.markdown import markdown
@@ -144,7 +144,7 @@ def used(folder: Path, draw: Any) -> None:
 
 
 def run_folders(draw: Any) -> None:
-    """One file of a folder of real trials changed."""
+    """Fuzz one file of a folder of real trials."""
     folder, files = run_folder(draw(st.sampled_from(LABS[:4])))
     kind = draw(st.sampled_from([".json", ".json", ".json", ".jsonl", ".npz", ".safetensors"]))
     names = [name for name in files if name.endswith(kind)]
@@ -191,7 +191,7 @@ def header(draw: Any) -> bytes:
 
 
 def archive(draw: Any, content: bytes) -> bytes:
-    """A NumPy archive with another header, other bytes, another name, or a bomb in it."""
+    """Return a NumPy archive with a changed header, bytes or name, or a decompression bomb."""
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         members = {info.filename: packed.read(info) for info in packed.infolist()}
     name = draw(st.sampled_from(list(members)))
@@ -240,7 +240,7 @@ def deal() -> bytes:
 
 
 def archives(draw: Any) -> None:
-    """Inputs of `dualml compare`, and partitions from files."""
+    """Fuzz the inputs of `dualml compare`, and partitions from files."""
     from dualml.cli.compare import batch
     from dualml.parity.models.asked import batch as arrays_of
     from dualml.parity.models.asked import losses, numbers
@@ -262,7 +262,7 @@ def archives(draw: Any) -> None:
 
 
 def tensors(draw: Any, content: bytes) -> bytes:
-    """A safetensors file with another header, or other bytes in it."""
+    """Return a safetensors file with a changed header or changed bytes."""
     (size,) = struct.unpack("<Q", content[:8])
     head, data = json.loads(content[8 : 8 + size]), content[8 + size :]
     how = draw(st.sampled_from(["header", "header", "type", "name", "length", "bytes"]))
@@ -292,7 +292,7 @@ def traces() -> tuple[Path, Path, dict[str, bytes]]:
 
 
 def model_traces(draw: Any) -> None:
-    """Traces of `dualml compare`: tensors and what is said of them."""
+    """Fuzz the traces that `dualml compare` reads: tensors and their metadata."""
     from dualml.parity.models.run import compare_traces
 
     a, b, files = traces()
@@ -316,7 +316,7 @@ def model_traces(draw: Any) -> None:
 
 @cache
 def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
-    """One of two ranks in slices, the same in two files of Hugging Face's."""
+    """Write a checkpoint of two ranks in slices, and the same as two Hugging Face files."""
     from dualml.checkpoint import Slice, opened, save
     from dualml.checkpoint.convert import convert
     from dualml.reference.communicator import run_threads
@@ -337,7 +337,7 @@ def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
 
 
 def checkpoints(draw: Any) -> None:
-    """Manifests, indices, headers, and what headers say of slices."""
+    """Fuzz checkpoints: manifests, indices, headers, and the slices that headers describe."""
     from dualml.checkpoint import opened
     from dualml.checkpoint.convert import convert
     from dualml.checkpoint.shown import describe
@@ -376,7 +376,7 @@ def checkpoints(draw: Any) -> None:
 
 
 def idx_files(draw: Any) -> None:
-    """IDX, plain and packed: other sizes, other bytes, bombs."""
+    """Fuzz IDX files, plain and compressed: sizes, bytes, decompression bombs."""
     from dualml.data import idx
     from dualml.data.places import good_bytes
     from dualml.data.registry import IdxFile
@@ -404,7 +404,7 @@ CELLS = ("0F0", "1B0", "", "·", "-1F0", "0F-1", "0F99", "9999999999F0", "0F9999
 
 
 def grids(draw: Any) -> None:
-    """Schedules from files."""
+    """Fuzz schedules read from files."""
     from dualml.cost.link import Link
     from dualml.cost.pipeline_request import read_grid, request
     from dualml.split.schedules import build
@@ -462,7 +462,7 @@ LAST = {"run": ("--arm", "no such arm"), "capabilities": ("--backend", "no such 
 
 
 def options(draw: Any) -> None:
-    """The command line, in this process."""
+    """Fuzz the command line, in this process."""
     from typer.main import get_command
 
     from dualml.cli import explain
@@ -499,7 +499,7 @@ assert nested(2, 1) == [[1]]
 
 
 def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
-    """Figures of an entry's cases."""
+    """Run an entry's cases and return the figures."""
     count, refused, longest, faults = 0, 0, 0.0, dict[str, str]()
 
     @seed(number)
@@ -535,7 +535,8 @@ def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
 
 
 def peak_mb() -> float:
-    """Of this process alone: `getrusage` counts what its parent had when it was forked, too."""
+    """Return the peak memory in MiB of this process only; `getrusage` would include the parent's at
+    the fork."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text("utf-8")
         return int(status.partition("VmHWM:")[2].split()[0]) / 2**10

@@ -1,4 +1,4 @@
-"""Traces by hand: `a` as from PyTorch, `b` as from MindSpore with a transposed matrix."""
+"""Hand-made traces: `a` as from PyTorch, `b` as from MindSpore with a transposed matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rules, settings and samples for the tests of `dualml.partition`; files in the working folder."""
+"""Rules, settings and samples for the tests of `dualml.partition`; its files are written to the
+working folder."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ SETTINGS: dict[str, Callable[[list[int], int], dict[str, Strategy]]] = {
 
 @st.composite
 def cases(draw: st.DrawFn, name: str) -> tuple[Partition, np.ndarray, int]:
-    """A rule, labels (some of which no sample may have) and a number of ranks."""
+    """Draw a rule, labels (some labels may have no sample) and a number of ranks."""
     labels = draw(st.lists(st.sampled_from([-7, 0, 1, 2, 3, 40]), min_size=1, max_size=60))
     ranks = draw(st.integers(1, min(len(labels), 8)))
     chosen = {k: draw(v) for k, v in SETTINGS[name](labels, ranks).items()}
@@ -74,7 +75,7 @@ LABELS = np.arange(60) * 7 % 60 // 10
 
 
 def deal_to_file(labels: np.ndarray, ranks: int, seed: int = 0, rule: str = "bootstrap") -> None:
-    """``deal.npz``, which the rule ``file`` reads here."""
+    """Write ``deal.npz``, which the rule ``file`` reads in these tests."""
     source = partition_from({"name": rule})
     save(Path("deal.npz"), source.deal(len(labels), ranks, seed), labels, "some", source)
 
@@ -84,7 +85,7 @@ def fixed(name: str, **more: Any) -> Partition:
 
 
 def refused(call: Any, *arguments: Any) -> str:
-    """The one line of a `UserError`."""
+    """Return the one-line text of the `UserError` that a call raises."""
     with pytest.raises(UserError) as told:
         call(*arguments)
     text = str(told.value)

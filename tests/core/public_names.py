@@ -1,4 +1,5 @@
-"""Public names as `docs/public.toml` lists them, found in the source: nothing is imported."""
+"""The public names listed in `docs/public.toml`, looked up in the source without importing
+anything."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def source(module: str) -> tuple[str, ast.Module]:
 
 
 def find(module: str, name: str) -> tuple[str, Definition]:
-    """Where a name is defined, however often it was handed on.
+    """Return the definition of a name, following re-exports.
 
     Raises:
         LookupError: nowhere in our packages.
@@ -72,7 +73,7 @@ def find(module: str, name: str) -> tuple[str, Definition]:
 
 
 def family(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
-    """A class and the bases of it that are ours."""
+    """Return a class and its bases within our packages."""
     yield module, node
     for base in node.bases:
         name = base.value if isinstance(base, ast.Subscript) else base
@@ -85,7 +86,7 @@ def family(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]
 
 
 def comment(module: str, node: Definition) -> str:
-    """The ``#:`` lines above a constant."""
+    """Return the ``#:`` comment above a constant."""
     lines = source(module)[0].splitlines()[: node.lineno - 1]
     above = []
     while lines and lines[-1].startswith("#:"):
@@ -98,7 +99,7 @@ def docstring(node: Definition) -> str:
 
 
 def items(module: str, name: str) -> Iterator[Item]:
-    """A public name and, of a class, its public methods."""
+    """Return a public name and, for a class, its public methods."""
     place, node = find(module, name)
     label, about = f"{module}.{name}", ast.get_docstring(source(place)[1]) or ""
     if not isinstance(node, ast.ClassDef):
@@ -119,7 +120,7 @@ def methods(node: ast.ClassDef) -> list[Function]:
 
 
 def parameters(item: Item) -> dict[str, str]:
-    """Name → annotation, of a function or of what makes a class."""
+    """Return name → annotation of a function's parameters, or of a class's constructor."""
     node = item.node
     if isinstance(node, ast.ClassDef):
         makers = (p for p in node.body if isinstance(p, Function) and p.name == "__init__")
@@ -146,7 +147,7 @@ def parameters(item: Item) -> dict[str, str]:
 
 
 def raised(item: Item) -> set[str]:
-    """Errors that the body itself raises; of a class, when it is made."""
+    """Return the errors raised in the body itself; for a class, by its constructor."""
     bodies: list[ast.AST] = [item.node]
     if isinstance(item.node, ast.ClassDef):
         makers = ("__init__", "__post_init__")

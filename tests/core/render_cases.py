@@ -1,4 +1,5 @@
-"""What is rendered in the tests, and the published schemas that it is held against."""
+"""Requests that the render tests use, and the published schemas that the output is checked
+against."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def wanted(**changes: Any) -> Request:
-    """Two nodes with a rank each, but for what is changed."""
+    """Return a request for two nodes with one rank each, with changes."""
     arms = changes.pop("arms", None)
     given: dict[str, Any] = {
         "name": "dualml-lab2", "words": ["lab2", "--quick", "--set", "note='$HOME $(RANK)'"],
@@ -53,7 +54,7 @@ def request_(request: pytest.FixtureRequest) -> Request:
 
 
 def strict(value: Any) -> Any:
-    """No field that the schema does not name, as the API server's strict validation has it."""
+    """Forbid fields that a schema does not name, as the API server's strict validation does."""
     if isinstance(value, dict):
         closed = {key: strict(inner) for key, inner in value.items()}
         open_ = "additionalProperties" in value or "x-kubernetes-preserve-unknown-fields" in value
@@ -65,7 +66,7 @@ def strict(value: Any) -> Any:
 
 @cache
 def schema(kind: str) -> Draft7Validator:
-    """The validator of ``compose`` or of a kind of object in Kubernetes."""
+    """Return the validator of ``compose`` or of a kind of Kubernetes object."""
     if kind == "compose":
         return Draft7Validator(json.loads((SCHEMAS / "compose-spec.json").read_text("utf-8")))
     core = strict(json.loads((SCHEMAS / "core.json").read_text("utf-8")))
@@ -77,7 +78,7 @@ def schema(kind: str) -> Draft7Validator:
 
 
 def wrong(document: Any, kind: str = "") -> list[str]:
-    """What a published schema finds wrong with a document."""
+    """Return the violations of a published schema in a document."""
     found = schema(kind or document["kind"]).iter_errors(document)
     return [f"{'.'.join(map(str, error.path))}: {error.message[:200]}" for error in found]
 

@@ -1,4 +1,4 @@
-"""What the report says, and what its tables hold, of the run folders of `fake_deals`."""
+"""The report's sentences and tables on the run folders of `fake_partitions`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unbroken(text: str) -> str:
 
 
 def say(folder: Path, lang: str = "en") -> dict[str, list[str]]:
-    """Key → sentences."""
+    """Return key → sentences, with line breaks removed."""
     return {key: [unbroken(t) for t in texts] for key, texts in say_all(folder, lang).items()}
 
 
@@ -37,7 +37,7 @@ def table(run: Run, name: str, words: Words = EN) -> Table:
 
 
 def row(table: Table, *texts: str) -> list[str]:
-    """Texts of the one row that begins with these."""
+    """Return the texts of the only row that begins with these texts."""
     lines = [[cell.text for cell in line] for line in table.cells]
     matches = [line for line in lines if line[: len(texts)] == list(texts)]
     assert len(matches) == 1, (texts, lines)

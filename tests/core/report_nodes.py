@@ -25,7 +25,7 @@ TOPICS = {
 
 
 def page_of(folder: Path, out: Path, lang: str) -> tuple[str, str, str]:
-    """Language, HTML and Markdown."""
+    """Return language → HTML and Markdown of the report."""
     paths = render([folder], out, lang)[:2]
     return lang, *(p.read_text("utf-8") for p in paths)
 
@@ -40,7 +40,7 @@ def table(folder: Path, name: str, words: Words = EN) -> Table:
 
 
 def row(folder: Path, name: str, *texts: str) -> list[str]:
-    """Texts of the one row of a table that holds all of these."""
+    """Return the texts of the only row of a table that contains all of these texts."""
     lines = [[cell.text for cell in line] for line in table(folder, name).cells]
     matches = [line for line in lines if set(texts) <= set(line)]
     assert len(matches) == 1, (texts, lines)

@@ -1,4 +1,4 @@
-"""A server of its own for a test, and runs that go on while it looks."""
+"""A live-page server for tests, and runs that advance while it is read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def serving(root: Path, host: str = "127.0.0.1") -> Iterator[Server]:
 def ask(
     server: Server, path: str, *, token: bool = True, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], str]:
-    """Status, headers (those that come twice once) and text."""
+    """Send a request; return status, headers (repeated ones once) and text."""
     port = server.gate.port
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     if token:
@@ -61,7 +61,7 @@ def not_ended(run: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def growing(folder: Path, **options: Any) -> Iterator[Path]:
-    """A run at work: of `KEY` the first losses are there, and nothing of its end. The place of that
+    """Write an unfinished run: trial `KEY` has its first losses only. Return the folder of that
     trial."""
     fake_run.make(folder, change=not_ended, parity=False, failed=None, **options)
     place = trial_folder(folder, KEY)

@@ -1,4 +1,4 @@
-"""What the referee can do beyond the minimum, and how a missing ability is explained."""
+"""The optional capabilities of the reference, and how a missing capability is explained."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_its_backend_lacks(kind: type[Ability], reason: str) -> None:
 
 
 class Looks(Able):
-    """Has the method, and has declared nothing."""
+    """Has the method without declaring the capability."""
 
     def replicas(self) -> None:
         raise AssertionError
@@ -62,7 +62,7 @@ class Looks(Able):
 
 class Declares(Looks, Replicable):
     def replicas(self) -> None:
-        """As it should be."""
+        """Declare the capability with its method, as required."""
 
 
 def test_an_ability_is_declared_and_not_recognised_by_its_methods() -> None:

@@ -1,4 +1,4 @@
-"""Two runs held against one another: equal, different, not comparable, and what is said of it."""
+"""Comparing two runs: equal, different, not comparable, and the sentences about it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ updates = 8
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs: ``a``; ``wrong`` with a rate 1 % too high, ``ranks`` with two ranks, their one arm."""
+    """Return run folders: ``a``, ``wrong`` (learning rate 1 % too high) and ``ranks`` (one arm with
+    two ranks)."""
     place = tmp_path_factory.mktemp("against")
     lab = place / "guard.toml"
     lab.write_text(TOML)
@@ -57,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def edited(folder: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Another folder with another ``run.json``."""
+    """Return a copy of a folder with a changed ``run.json``."""
     shutil.copytree(folder, copy)
     content = json.loads((copy / "run.json").read_text())
     change(content)

@@ -1,4 +1,4 @@
-"""The strategies as data: what they send, and the helpers around them."""
+"""The aggregation strategies as data: their messages, and the helpers around them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ COUNTED = [name for name, kind in STRATEGIES.items() if kind.counted]
 
 
 def carried_out(schedule: Schedule, vectors: np.ndarray) -> np.ndarray:
-    """A schedule on (ranks, length), literally: everything of a step is sent before it is used."""
+    """Run a schedule literally on an array (ranks, length): all sends of a step happen before any
+    is used."""
     state = vectors.astype(float)
     for step in schedule.steps:
         sent = [(t, state[t.source, slice(*schedule.span(t, state.shape[1]))].copy()) for t in step]
@@ -44,8 +45,8 @@ def carried_out(schedule: Schedule, vectors: np.ndarray) -> np.ndarray:
 
 
 def check(schedule: Schedule) -> None:
-    """Raises `ValueError` for a message that cannot be: a rank or chunk that does not exist, a
-    rank that sends to itself, or a chunk that two ranks put into one place in one step."""
+    """Raise `ValueError` for an impossible message: an unknown rank or chunk, a rank that sends to
+    itself, or two ranks that write one chunk of a rank in one step."""
     for number, step in enumerate(schedule.steps, start=1):
         places = [
             (t.target, chunk)
@@ -80,7 +81,7 @@ def test_every_schedule_leaves_the_sum_on_every_rank(name: str, n: int, length: 
 @settings(max_examples=60, deadline=None)
 @given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=8), n=st.integers(2, 9))
 def test_a_ring_of_whole_layers(sizes: list[int], n: int) -> None:
-    """It leaves the sum, cuts no layer, and sends what its closed forms say."""
+    """A ring over whole layers computes the sum, cuts no layer, and matches its closed forms."""
     ring, length = Ring(tuple(sizes)), sum(sizes)
     schedule = ring.schedule(n)
     check(schedule)
@@ -265,7 +266,7 @@ def test_parts_are_nearly_equal_and_complete(length: int, n: int) -> None:
 
 
 def test_top_k_loses_nothing_it_only_delays() -> None:
-    """What was sent so far and what is kept are together what there was."""
+    """Top-k only delays: what was sent plus what is kept back equals the total gradient."""
     draw = np.random.default_rng(0)
     gradients = draw.normal(size=(5, 3, 40))  # steps, ranks, entries
 

@@ -1,4 +1,4 @@
-"""The Python API: what it reads is what the files hold, what it draws is what they hold."""
+"""The Python API returns and draws exactly what the files hold."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pyplot() -> Iterator[Any]:
 
 
 def written(folder: Path) -> Iterator[dict]:
-    """Every record of a run folder with its trial, as they stand in the files."""
+    """Yield every record of a run folder with its trial, read directly from the files."""
     for trial in json.loads((folder / "run.json").read_text())["trials"]:
         whose = {key: trial[key] for key in ("arm", "backend", "seed")}
         path = folder / "trials" / whose["arm"] / whose["backend"] / f"seed{whose['seed']}"
@@ -258,7 +258,8 @@ def test_running_is_what_the_command_does(
 
 
 def test_the_command_has_nothing_that_python_has_not() -> None:
-    """But for how ranks are started on other machines, and how results are printed."""
+    """Python covers every command option except starting ranks on other machines and output
+    formats."""
     other = {"set_": "settings", "arm": "arms", "seed": "seeds", "no_report": "report",
              "no_find": "find"}  # fmt: skip
     of_shell = {"context", "check", "rendezvous", "rank", "hosts", "insecure", "keep_local", "json"}

@@ -1,4 +1,5 @@
-"""Input beyond any size, depth or type: one line where it enters, and nothing written."""
+"""Input of excessive size or depth, or of a wrong type: a one-line error at the entry, and nothing
+written."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def lab(tmp_path: Path) -> Path:
 
 
 def refusal(words: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> str:
-    """The line of a command that is refused, in this process."""
+    """Return the one-line error of a command that is refused; the command runs in this process."""
     from dualml.cli import main
 
     with pytest.MonkeyPatch.context() as patch:
@@ -289,7 +290,8 @@ def test_signs_of_mathematics_in_names_are_signs(lab: Path, tmp_path: Path) -> N
 @pytest.mark.system
 @pytest.mark.parametrize("how", ["signal", "terminal"])
 def test_a_terminal_that_is_closed_interrupts(lab: Path, tmp_path: Path, how: str) -> None:
-    """As Ctrl-C does: exit code 130, the words where they can be read, and a folder to resume."""
+    """Closing the terminal interrupts like Ctrl-C: exit code 130, a readable message, and a folder
+    that can be resumed."""
     out = tmp_path / "out"
     long = ("--set", "arms.sgd.updates=1000000", "--arm", "sgd")
     words = ["run", str(lab), "--backend", "numpy", "--out", str(out), *long]

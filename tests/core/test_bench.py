@@ -1,4 +1,5 @@
-"""The benchmark of a device: sections that fail alone, tables, pages, and the source tree's kit."""
+"""The device benchmark: sections that fail independently, tables, pages, and the kit in the source
+tree."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @contextlib.contextmanager
 def loaded(name: str) -> Iterator[Any]:
-    """A module of `benchmarks`, which is a script's neighbour and in no package."""
+    """Load a module of `benchmarks`, which is no package."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,5 @@
-"""The page in a real browser: figures answer, and nothing is lost without scripts or on paper."""
+"""The report page in a real browser: figures respond, and nothing is lost without scripts or on
+paper."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reports(folder: Path) -> dict[str, Path]:
-    """By language."""
+    """Return the reports by language."""
     return {lang: render([folder], folder.parent / lang, lang)[0] for lang in ("en", "zh")}
 
 
@@ -75,7 +76,7 @@ def figures(folder: Path) -> dict[str, Figure]:
 
 
 def show(browser: Browser, folder: Path, figure: Figure) -> None:
-    """A figure on a page of its own."""
+    """Open a figure on a page of its own."""
     page = (
         '<!doctype html><meta charset="utf-8">'
         f"<style>{css()}</style>{draw(figure)}<script>{script()}</script>"
@@ -85,7 +86,7 @@ def show(browser: Browser, folder: Path, figure: Figure) -> None:
 
 
 def place_of(page: Browser, figure: str, mark: int, point: int) -> tuple[float, float]:
-    """Scrolls a point of a curve into view; where it is in the window."""
+    """Scroll a point of a curve into view and return its position in the window."""
     x, y = page.js(
         f"""const mark = {MARKS}.filter((m) => m.dataset.points)[arguments[1]];
         mark.scrollIntoView({{ block: "center", behavior: "instant" }});
@@ -111,7 +112,7 @@ def key_of(page: Browser, figure: str, name: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("point", [0, 3, -1])
 def test_the_pointer_shows_arm_backend_and_values(page: Browser, folder: Path, point: int) -> None:
-    """Of the curves of the figure in the order in which they are drawn."""
+    """The tooltip shows arm, backend and values of the curves, in drawing order."""
     shown = figures(folder)["main-epochs"]
     panel = shown.panels[0]
     assert panel is not None
@@ -195,7 +196,8 @@ def test_the_keyboard_switches_and_walks(page: Browser) -> None:
 
 
 def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> None:
-    """Also under names that could be markup, and what a hidden series leaves behind is silent."""
+    """Bars and cells have tooltips, also with names that look like markup; those of hidden series
+    do not respond."""
     evil = "<i>\"'&"
     owner = Owner(series=evil)
     bars = [Bar(0, 3, owner, left=1), Box(1, 0.7, 4, 0.6, owner, hint="so;many")]
@@ -229,7 +231,8 @@ def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> 
 
 
 def settled(page: Browser, body: str) -> Any:
-    """What a script gives twice in a row: a loaded machine lays a page out while it is asked."""
+    """Return a script's value once it is the same twice in a row: a loaded machine is still laying
+    out the page."""
     last, now = None, page.js(body)
     deadline = time.monotonic() + 20
     while now != last and time.monotonic() < deadline:

@@ -1,4 +1,5 @@
-"""What a pipeline's ranks idle: as it was, and what of it the passes' lengths alone explain."""
+"""The idle time of pipeline ranks: measured, and the part that the lengths of the passes
+explain."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def planned(order: str, m: int, ranks: int = 3) -> SplitPlan:
 
 
 def events(told: Timeline) -> list[Events]:
-    """The timelines that ranks with those passes would have written, seconds into a run."""
+    """Return the timelines that ranks with these passes would have written, starting seconds into a
+    run."""
     found = []
     for spans in told.spans:
         rows = [

@@ -1,4 +1,5 @@
-"""`dualml capabilities` on the threads of the referee: what is right, and what must be noticed."""
+"""`dualml capabilities` on threads of the reference: correct results, and errors that must be
+noticed."""
 
 from __future__ import annotations
 

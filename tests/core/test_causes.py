@@ -1,4 +1,5 @@
-"""Alterations: what is tried on an operation, in which scopes, and how it is said."""
+"""Mutations of a model's operations: which are tried, in which scopes, and how they are
+described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried on one operation."""
+"""The mutations that are tried on one operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An order that makes one array another: found where there is one, and not by chance."""
+"""A permutation that turns one array into another is found if there is one, and never by chance."""
 
 from __future__ import annotations
 

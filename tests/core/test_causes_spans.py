@@ -1,4 +1,4 @@
-"""Parts of a model with one way in and one way out."""
+"""Subgraphs of a model with one input and one output."""
 
 from __future__ import annotations
 

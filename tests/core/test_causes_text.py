@@ -1,4 +1,5 @@
-"""The finder's words for its causes: one table for each that a guess can name, and no other."""
+"""The finder's messages for its causes: exactly one table for each cause that a hypothesis can
+name."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ by_cause = pytest.mark.parametrize("cause", CAUSES)
 
 
 def words(node: ast.expr) -> list[str]:
-    """The causes that an expression can be; a name is found where it gets its value."""
+    """Return the causes that an expression can evaluate to; a name is followed to its
+    assignments."""
     if isinstance(node, ast.IfExp):
         return words(node.body) + words(node.orelse)
     if isinstance(node, ast.Name):
@@ -42,7 +44,7 @@ def keys(node: ast.expr | None) -> set[str] | None:
 
 
 def called(node: ast.Call, maker: str) -> Iterator[Named]:
-    """Of ``Guess(cause, predict, detail)`` and the functions that make one."""
+    """Yield the causes of ``Guess(cause, predict, detail)`` and of the functions that make one."""
     detail = {"scaled": {"factor"}, "weighted": None}.get(maker, set())
     if maker == "Guess" and len(node.args) > 2:
         detail = keys(node.args[2])

@@ -1,4 +1,4 @@
-"""A plan that was changed after it was frozen is not judged and not shown, unless one insists."""
+"""A plan that was changed after freezing is neither judged nor shown, unless forced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes against sets of indices: what they share, what is left, what covers a tensor."""
+"""Boxes compared with sets of indices: intersection, remainder, and cover of a tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3).map(tuple)
 
 @st.composite
 def boxes(draw: Any, most: int = 5) -> tuple[tuple[int, ...], list[Box]]:
-    """A shape and boxes inside of it."""
+    """Draw a shape and boxes inside it."""
     shape = draw(SHAPES)
     chosen = []
     for _ in range(draw(st.integers(0, most))):

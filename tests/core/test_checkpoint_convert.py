@@ -1,4 +1,5 @@
-"""From every format to every other, bit for bit, in pieces, and never over what is there."""
+"""Conversion between all checkpoint formats: bit for bit, in chunks, and never over an existing
+target."""
 
 from __future__ import annotations
 

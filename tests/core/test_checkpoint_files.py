@@ -1,4 +1,4 @@
-"""Safetensors files: as the library reads and writes them, with all types, and damaged."""
+"""Safetensors files: compatible with the library, with all dtypes, and damaged ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def planned(array: Any, kind: str = "") -> Planned:
 
 
 def raw(path: Path, header: Any, data: bytes) -> Path:
-    """A file with a header of one's own."""
+    """Write a safetensors file with the given header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path

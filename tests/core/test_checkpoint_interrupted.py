@@ -1,4 +1,4 @@
-"""Writers that are killed, and disks that are full: the last good checkpoint stays."""
+"""Killed writers and full disks: the last good checkpoint survives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MOMENTS = (in_the_middle_of_a_file, before_the_manifest, before_the_manifest_is_
 
 
 def killed(work: Callable[[], None], moment: Any) -> None:
-    """Run ``work`` in a process and kill it at the moment."""
+    """Run ``work`` in a process and kill it at the given moment."""
     reached = FORK.Event()
 
     def stop() -> None:
@@ -129,7 +129,7 @@ def test_a_conversion_that_is_killed_leaves_nothing_under_its_name(to: str, tmp_
 
 
 def limited(work: Callable[[], None], nbytes: int) -> str:
-    """What a process says whose files may have so many bytes at most."""
+    """Return the output of a process whose files are limited to so many bytes."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def child() -> None:

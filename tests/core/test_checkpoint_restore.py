@@ -1,4 +1,5 @@
-"""Trainings that go on from a checkpoint: whole and split, scaled losses; what does not fit."""
+"""Trainings that resume from a checkpoint: whole and split, with loss scaling; and checkpoints that
+do not fit."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ LARGE: dict[str, Any] = {"model": "lenet", "optimizer": "sgd", "enlarged": 100.0
 
 
 def fresh(comm: Any = None, settings: Any = None, **more: Any) -> Any:
-    """A training at its start: whole, or this rank's part."""
+    """Return a training at step 0: whole, or this rank's part."""
     case = {**CASE, **more}
     if comm is not None:
         plan = Split(**settings).plan(split.spec_of(case), comm.size)

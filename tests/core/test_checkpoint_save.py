@@ -1,4 +1,5 @@
-"""Saved by several ranks, read in any other slices; what ranks hold twice is stored once."""
+"""Checkpoints saved by several ranks are read in any other slices; data that two ranks hold is
+stored once."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def test_what_several_ranks_hold_is_stored_once_and_dealt_evenly(tmp_path: Path)
 
 @st.composite
 def cuts(draw: Any) -> tuple[tuple[int, ...], list[list[int]]]:
-    """A shape, and where each axis is cut."""
+    """Draw a shape, and the positions where each axis is cut."""
     shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     return shape, [sorted(draw(st.sets(st.integers(1, n), max_size=3)) - {n}) for n in shape]
 
@@ -94,7 +95,7 @@ def test_any_cut_on_any_ranks_is_read_in_any_slice(
 
 
 def test_ranges_of_a_flat_buffer_and_blocks_of_heads(tmp_path: Path) -> None:
-    """What ZeRO's ranks hold, and what those of a tensor parallel attention do."""
+    """ZeRO's flat ranges and the head blocks of tensor-parallel attention can be saved."""
     flat = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
     qkv = np.arange(48.0).reshape(12, 4)
 

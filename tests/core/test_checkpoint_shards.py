@@ -1,4 +1,4 @@
-"""Folders of Hugging Face and of torch.distributed.checkpoint, and what is wrong with them."""
+"""Folders of Hugging Face and of torch.distributed.checkpoint, and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ckpt(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hf(tmp_path: Path) -> Path:
-    """Three files and their index, as transformers writes them."""
+    """Write three files and their index, as transformers does."""
     folder, places = tmp_path / "hf", {}
     folder.mkdir()
     for number in (1, 2, 3):
@@ -92,7 +92,8 @@ def test_a_name_in_two_files_is_not_guessed_at(hf: Path) -> None:
 
 
 def shards(folder: Path, places: dict[int, tuple[int, int]]) -> Path:
-    """Rank → first and last row of a (6, 2) tensor, as torch's writer of safetensors leaves it."""
+    """Return rank → first and last row of a (6, 2) tensor, as torch's safetensors writer
+    stores it."""
     folder.mkdir()
     whole = np.arange(12, dtype=np.float32).reshape(6, 2)
     for rank, (first, last) in places.items():

@@ -1,4 +1,4 @@
-"""One folder, and several who save into it or read it at the same time."""
+"""Several writers and readers of one checkpoint folder at the same time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
 def test_files_that_another_takes_away_are_noticed_before_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a disk that knows no locks."""
+    """Files that another writer removes are noticed before the manifest is written, as on a disk
+    without locks."""
     save_on(2, one, tmp_path, step=1)
     commit = manifest.commit
 

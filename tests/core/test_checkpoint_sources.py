@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint is named; archives and trials are read, pickles are not."""
+"""Errors in a checkpoint are named; archives and trials are read, pickles are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopwatches wait for the device, and what is published is what they tell."""
+"""Timers wait for the device, and published times are the timers' readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a shell offers, asked as its own script asks; and that this imports nothing heavy."""
+"""Shell completions, requested as the shell's own script does; computing them imports nothing
+heavy."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def offered(line: str, cwd: Path | None = None, **env: str) -> list[str]:
-    """What bash is told for the last word of a line."""
+    """Return the completions that bash receives for the last word of a line."""
     words = line.split(" ")
     env |= {"_DUALML_COMPLETE": "complete_bash", "COMP_WORDS": line}
     done = dualml(cwd=cwd, env={**env, "COMP_CWORD": str(len(words) - 1)})

@@ -1,4 +1,5 @@
-"""Defaults of options: variables, the project's file, the user's own, and who wins."""
+"""Defaults of options: environment variables, the project's file, the user's file, and their
+precedence."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project in ``work``, one of its folders as the current one, and a user's own file."""
+    """Create a project in ``work``, change into one of its folders, and create a user's file."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("DUALML_CONFIG", "")
     for name in OPTIONS:
@@ -48,7 +49,7 @@ def project(home: Path, text: str) -> None:
 
 
 def settings(**env: str) -> dict[str, tuple[Any, str | None]]:
-    """Key → value and place, as ``dualml config --json`` has them."""
+    """Return key → value and origin, as in ``dualml config --json``."""
     done = dualml("config", "--json", cwd=Path.cwd(), env=env)
     assert done.returncode == 0, done.stderr
     return {s["key"]: (s["value"], s["place"]) for s in json.loads(done.stdout)["settings"]}

@@ -1,4 +1,4 @@
-"""Arms held against one another agree in everything but what is said to vary."""
+"""Arms that are compared agree in everything except what is said to vary."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 @st.composite
 def arms_of(draw: st.DrawFn) -> Arm:
-    """The plain arm with a few changes, so that many of them are alike in much."""
+    """Return the plain arm with a few changes, so that many arms have much in common."""
     made: dict[str, Any] = {"world_size": 2}
     for change in draw(st.lists(st.sampled_from((*CHANGES, *WAYS)), max_size=3)):
         made |= change
@@ -54,7 +54,7 @@ def arms_of(draw: st.DrawFn) -> Arm:
 
 
 def differing(a: Any, b: Any, prefix: str = "") -> set[str]:
-    """Dotted keys in which two validated tables differ, found without `contrast`."""
+    """Return the dotted keys in which two validated tables differ, found without `contrast`."""
     if isinstance(a, dict) and isinstance(b, dict):
         keys = a.keys() | b.keys()
         return {x for k in keys for x in differing(a.get(k), b.get(k), f"{prefix}{k}.")}
@@ -115,7 +115,7 @@ def test_how_often_and_in_which_group_an_arm_runs_makes_no_difference(more: dict
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_a_planted_difference_is_noticed(change: dict) -> None:
-    """Nothing of what is said to vary here."""
+    """A planted difference is noticed: nothing that is said to vary covers it."""
     contrast = Contrast({"a": arm(), "b": arm(**change)})
     assert contrast.partner("a", vary=("slow", "aggregation", "split")) is None
     assert contrast.varied(["a", "b"])
@@ -254,8 +254,8 @@ def test_what_makes_several_ranks_another_experiment_than_one(more: dict, same: 
 
 
 def test_the_arms_of_the_labs_find_the_same_partners_as_their_validated_selves() -> None:
-    """From the described experiment, as a report reads it, and from the validated one, as verdicts
-    are made: no arm may be held against another one."""
+    """The described experiment (as reports read it) and the validated one (as verdicts use it) find
+    the same baseline for every arm of the labs."""
     for path in names():
         experiment = load(path, arms=["all"])
         typed = Contrast(experiment.arms)

@@ -1,5 +1,5 @@
-"""CONTRIBUTING to the letter: a toy rule, strategy, partition and chapter, each with no other files
-than the page names, run and reported."""
+"""CONTRIBUTING followed to the letter: a toy rule, strategy, partition and chapter, with only the
+files the page names, are run and reported."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ partition = { name = "toyreverse" }
 
 
 def section(heading: str) -> str:
-    """The text of the page below a heading."""
+    """Return the text of the page below a heading."""
     return re.split(r"^##+ ", GUIDE.split(f"### {heading}\n")[1], flags=re.M)[0]
 
 

@@ -1,4 +1,5 @@
-"""Threads and cores beside other work: what others take is seen, what the user asks for counts."""
+"""Threads and cores next to other load: busy cores are detected, and explicit settings are
+respected."""
 
 from __future__ import annotations
 

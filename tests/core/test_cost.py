@@ -1,4 +1,4 @@
-"""Closed forms are what schedules say and what ranks count."""
+"""Closed forms equal the schedules' totals and what ranks count."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ SIZES = (1_000, 40_000, 40_000, 1_000_000, 8_000_000)
 def measured(
     link: Link, chosen: tuple[str, ...], noise: float, seed: int = 0, topology: Topology = FLAT
 ) -> list[Point]:
-    """Points a machine with these constants would give, each off by some per cent."""
+    """Return the times of a machine with these constants, each with an error of some per cent."""
     draw = np.random.default_rng(seed)
     points = []
     for name in chosen:

@@ -1,4 +1,4 @@
-"""Published all-reduces against predictions, two more formulas, and the page that shows them."""
+"""Published all-reduces against predictions, two further formulas, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_constants_of_a_few_ranks_hold_for_many_more() -> None:
 
 @pytest.mark.parametrize(("name", "other"), page.OTHERS)
 def test_the_formula_that_is_used_is_the_better_one(name: str, other: str) -> None:
-    """At other ranks, from 16 MiB on: there messages are long enough to be one protocol's."""
+    """The formula in use fits better, from 16 MiB on: messages that long use one protocol."""
     used, instead = (
         summary([e for p, e in curves()[name].parts(s).ranks.items() if p.nbytes >= page.LARGE])
         for s in ("", other)
@@ -136,8 +136,8 @@ def test_where_there_is_no_bandwidth() -> None:
 
 
 def two_trees(h: int, pieces: int) -> Schedule:
-    """Two complete binary trees of 2^h − 1 ranks, the second moved by one rank; pieces go up one
-    behind the other, then down."""
+    """Return the schedule of two complete binary trees of 2^h − 1 ranks, the second shifted by one
+    rank; chunks are pipelined up, then down."""
     n = 2**h - 1
     steps: list[list[Transfer]] = [[] for _ in range(2 * (pieces + h - 2))]
     for tree in (0, 1):

@@ -1,4 +1,4 @@
-"""Events, closed forms and what a slow rank may do to them."""
+"""Event simulation against closed forms, and the effect of a slow rank on both."""
 
 from __future__ import annotations
 

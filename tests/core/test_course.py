@@ -1,4 +1,4 @@
-"""Exercises without a framework: skeletons, workspaces, what is seen in a file, judging."""
+"""Exercises without a framework: skeletons, workspaces, reading a student's file, judging."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_there_are_enough_mistakes_and_variants() -> None:
 
 @dataclass
 class Sum(Requirement):
-    """y = a + b, with three mistakes."""
+    """An exercise y = a + b with three mistakes."""
 
     name: str = "sum"
     target: str = "add"

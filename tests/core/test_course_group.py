@@ -1,4 +1,4 @@
-"""The exercise on starting groups: its rules, words and pages, without a framework."""
+"""The exercise on starting groups: its rules, messages and pages, without a framework."""
 
 from __future__ import annotations
 

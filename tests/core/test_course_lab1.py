@@ -1,4 +1,4 @@
-"""The exercises of Lab 1, without a framework: rules, catalogue, words, pages."""
+"""The exercises of Lab 1, without a framework: rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ MISTAKES = {plant.name for plant in plants("lab1") if not plant.right}
 
 @cache
 def drawn(name: str) -> list[Call]:
-    """The calls of a requirement, with several seeds."""
+    """Return the calls of a requirement, for several seeds."""
     return [call for seed in SEEDS for call in ALL[name].calls(np.random.default_rng(seed))]
 
 
 @cache
 def numbers(name: str, *flags: str) -> list[tuple[Any, Any]]:
-    """What a rule with these mistakes gives for each call, and how far an answer may be from it
-    that is taken for one."""
+    """Return the results of a rule with these mistakes for each call, and the tolerance of an
+    answer."""
     requirement = ALL[name]
     out = []
     for call in drawn(name):
@@ -67,7 +67,8 @@ def numbers(name: str, *flags: str) -> list[tuple[Any, Any]]:
 
 
 def told_apart(name: str, flag: str, *other: str) -> int:
-    """In how many calls a mistake is not taken for another one, or for what is right."""
+    """Return the number of calls in which a mistake is distinguished from another one, or from a
+    right answer."""
     pairs = zip(numbers(name, flag), numbers(name, *other), strict=True)
     return sum(not agrees(seen, expected, most) for (seen, _), (expected, most) in pairs)
 
@@ -76,7 +77,7 @@ def told_apart(name: str, flag: str, *other: str) -> int:
 
 
 def our_rule(target: str, hyper: Mapping[str, Any]) -> Rule:
-    """The optimizer of `dualml.optim` with these hyperparameters."""
+    """Return the optimizer of `dualml.optim` with these hyperparameters."""
     own = {**hyper}
     if target == "GD":
         return GD(**own)
@@ -87,7 +88,8 @@ def our_rule(target: str, hyper: Mapping[str, Any]) -> Rule:
 
 
 def by_our_rule(call: Call) -> dict[str, Any]:
-    """``3/w``: parameter w after update 3, each parameter updated by itself."""
+    """Return ``step/name`` (``3/w``) → the parameter after that update, each parameter updated
+    alone."""
     arrays, options = call.arrays[0], call.options
     out = {}
     for name in (key[2:] for key in arrays if key.startswith("p/")):
@@ -196,7 +198,7 @@ def test_the_task_names_every_requirement_and_the_report_has_its_parts(lang: str
 
 
 def said(text: str) -> set[str]:
-    """Lines of docstrings and comments, without indentation."""
+    """Return the lines of docstrings and comments, without indentation."""
     found = {line.strip() for line in text.splitlines() if line.strip().startswith("#")}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(

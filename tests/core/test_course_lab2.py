@@ -1,4 +1,4 @@
-"""The exercise of Lab 2, without a framework: rules, times, catalogue, words, pages."""
+"""The exercise of Lab 2, without a framework: rules, times, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ SEEN: dict[str, Seen] = {
 
 
 def judged(requirement: Measured, call: Call, seen: Any) -> tuple[bool, tuple[str, ...]]:
-    """Whether it is met, and what is named by the times themselves."""
+    """Return whether the requirement is met, and the mistakes that the times alone identify."""
     found = requirement.problem(call, Answer([{"seconds": seen}] * call.ranks))
     return found is None, () if found is None else found[1]
 

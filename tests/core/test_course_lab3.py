@@ -1,4 +1,4 @@
-"""The exercises of Lab 3, without a framework: rules, properties, catalogue, words, pages."""
+"""The exercises of Lab 3, without a framework: rules, properties, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def drawn(seed: int = 5) -> np.random.Generator:
 
 
 def one_node(call: Call) -> list[Mapping[str, Any]]:
-    """Parameters after each update of one node that has all ranks' samples."""
+    """Return the parameters after each update of one node that has all ranks' samples."""
     whole: dict[str, Any] = dict(call.arrays[0])
     for step in range(1, call.options["steps"] + 1):
         for name in ("x", "y"):
@@ -122,7 +122,7 @@ def test_no_two_mistakes_look_alike(target: str) -> None:
 
 
 class Ours:
-    """`dualml.partition`'s rules in the place of a student's functions."""
+    """`dualml.partition`'s rules in place of a student's functions."""
 
     @staticmethod
     def random_sampling(n: int, ranks: int, rank: int, seed: int, epoch: int) -> Any:
@@ -144,7 +144,7 @@ def module(text: str) -> ModuleType:
 
 
 def answered(requirement: Requirement, student: Any, seed: int) -> tuple[str, tuple[str, ...]]:
-    """What is said of the functions of a module; in this process."""
+    """Return the verdict on the functions of a module, judged in this process."""
     calls = requirement.calls(drawn(seed))
     answers = [
         Answer([getattr(drive_lab3, c.kind)(student, c.target, c.options, c.arrays[0])])

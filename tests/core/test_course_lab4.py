@@ -1,4 +1,4 @@
-"""The exercises of Lab 4, without a framework: schedules, rules, catalogue, words, pages."""
+"""The exercises of Lab 4, without a framework: schedules, rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_orders_that_never_end() -> None:
 
 
 def answered(text: str, requirement: Requirement) -> Judgement:
-    """What is said of a file's schedule."""
+    """Return the verdict on a file's schedule."""
     names: dict[str, Any] = {}
     exec(compile(text, SCHEDULE.name, "exec"), names)
     module = type("Module", (), {"schedule": staticmethod(names["schedule"])})
@@ -123,13 +123,13 @@ def test_what_is_no_known_order_is_named_by_what_it_is(
 
 
 def loss(weights: list[Any], x: Any, y: Any) -> float:
-    """Of the whole model, of a whole batch."""
+    """Return the loss of the whole model on a whole batch."""
     z = x @ weights[0].T + weights[1]
     return float((((z / (1 + abs(z))) @ weights[2].T + weights[3] - y) ** 2).mean())
 
 
 def slopes(weights: list[Any], x: Any, y: Any) -> list[Any]:
-    """The gradient by central differences."""
+    """Return the gradient by central differences."""
     gradients = [np.zeros_like(w) for w in weights]
     for w, g in zip(weights, gradients, strict=True):
         for place in np.ndindex(w.shape):

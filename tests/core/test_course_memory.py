@@ -1,4 +1,4 @@
-"""The exercise on ZeRO's first stage, without a framework: rules, catalogue, words, pages."""
+"""The exercise on ZeRO stage 1, without a framework: rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = [(r, call) for r in REQUIREMENTS for call in r.calls(np.random.default_r
 
 
 def adam(call: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Our own Adam with the mean gradient: parameters after each update, and its state."""
+    """Run Adam with the mean gradient; return parameters after each update, and its state."""
     hyper = call.options["hyper"]
     rule = Adam(lr=hyper["lr"], betas=tuple(hyper["betas"]), eps=hyper["eps"])
     now = {"p": call.arrays[0]["p"].astype(np.float64)}

@@ -1,4 +1,4 @@
-"""The exercise on loss scaling, without a framework: rules, catalogue, words, pages."""
+"""The exercise on loss scaling, without a framework: rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 

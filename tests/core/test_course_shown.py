@@ -1,4 +1,4 @@
-"""What a student reads of a check, and which requirements are asked for."""
+"""The output of a check as a student reads it, and the choice of requirements to check."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_what_there_is_not(names: list[str], why: str, tmp_path: Path) -> None:
 def answered(
     names: Sequence[str], wrong: dict[str, Sequence[str]]
 ) -> list[tuple[tuple[Requirement, Call], Answer]]:
-    """Right answers, but for these requirements, which get the numbers of these mistakes."""
+    """Return right answers, except that the given requirements get the numbers of the given
+    mistakes."""
     found = []
     for r in MINDSPORE.requirements:
         for call in r.calls(generator(3, "exercise", r.name)) if r.name in names else ():

@@ -1,4 +1,4 @@
-"""CIFAR's binary files: read, checked, downloaded, taken out of their archive, and measured."""
+"""CIFAR's binary files: read, checked, downloaded, extracted from their archive, and summarised."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_archives_that_are_not_the_published_one(home: Path) -> None:
 def signed(
     content: dict[str, bytes], more: tuple[tarfile.TarInfo, ...] = ()
 ) -> tuple[RecordInfo, bytes]:
-    """An archive and an entry of the registry that says that it is the published one."""
+    """Return an archive and a registry entry that declares it the published one."""
     data = cifar_files.archive(cifar_files.info_for("cifar10"), content, more)
     return cifar_files.info_for("cifar10", data=data), data
 

@@ -1,4 +1,4 @@
-"""Downloads from mirrors that are dead, busy, slow or wrong: servers on loopback."""
+"""Downloads from mirrors that are dead, busy, slow or wrong; the servers run on loopback."""
 
 import contextlib
 import gzip
@@ -20,7 +20,7 @@ PARTS = data_files.arrays()
 
 
 def packed(parts):
-    """Path on the server → file."""
+    """Return path on the server → file."""
     pairs = zip(FILE_NAMES, parts, strict=True)
     return {f"/{name}.gz": gzip.compress(idx.encode(part)) for name, part in pairs}
 
@@ -30,7 +30,7 @@ OTHER = packed(data_files.arrays(seed=9))
 
 
 class Mirror:
-    """An HTTP server; ``answer(path, count)`` gives the status and body of each GET.
+    """An HTTP server; ``answer(path, count)`` returns the status and body of each GET.
 
     ``whole=False`` announces the good file's length even if the body is shorter.
     """
@@ -82,7 +82,7 @@ def mirror():
 
 @pytest.fixture
 def use(tmp_path, monkeypatch):
-    """``use(url, …)``: an empty cache and a registry with these mirrors."""
+    """Return ``use(url, …)``, which sets up an empty cache and a registry with these mirrors."""
     monkeypatch.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     for name in ("DUALML_DATA", "DUALML_OFFLINE", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -97,7 +97,7 @@ def use(tmp_path, monkeypatch):
 
 @pytest.fixture
 def dead():
-    """A URL where nobody listens."""
+    """A URL that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -266,7 +266,8 @@ def test_mirrors_of_the_registry_end_in_a_slash():
 
 
 class Endless:
-    """A server whose body, or whose headers, never end: ``piece`` again, after ``pause`` s."""
+    """A server whose body or headers never end: it sends ``piece`` again every ``pause``
+    seconds."""
 
     def __init__(self, head, piece, pause=0.0):
         self.head, self.piece, self.pause, self.sent = head, piece, pause, 0

@@ -1,4 +1,4 @@
-"""The IDX reader: it reads what it writes, and every kind of damage has one clear message."""
+"""The IDX reader reads what it writes, and reports each kind of damage with one clear message."""
 
 import gzip
 import re

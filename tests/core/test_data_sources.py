@@ -1,4 +1,4 @@
-"""Where a dataset comes from, in which order, and what stands in for it; the arrays themselves."""
+"""The sources of a dataset, their order, the fallback dataset, and the arrays themselves."""
 
 import gzip
 import hashlib
@@ -25,7 +25,8 @@ needs_mnist = [
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """An empty cache, no DUALML_DATA, no network, and a registry whose mnist is the small one."""
+    """An empty cache, no DUALML_DATA, no network, and a registry whose mnist is the small
+    dataset."""
     monkeypatch.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("DUALML_DATA", raising=False)
     monkeypatch.setenv("DUALML_OFFLINE", "1")
@@ -134,7 +135,7 @@ def test_another_number_of_images_than_published(home):
 
 
 def registered(monkeypatch, home, parts):
-    """A dataset whose checksums are right and whose contents are not."""
+    """Register a dataset whose checksums are right and whose contents are wrong."""
     monkeypatch.setitem(DATASETS, "mnist", data_files.info_for(parts))
     data_files.write(home / "cache" / "mnist", parts)
 

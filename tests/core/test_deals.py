@@ -1,4 +1,5 @@
-"""Which samples the ranks of an arm train on: none lost, none twice, the same for everybody."""
+"""The samples that the ranks of an arm train on: none lost, none twice, the same on all
+backends."""
 
 from __future__ import annotations
 

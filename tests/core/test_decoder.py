@@ -1,4 +1,4 @@
-"""Decoders: the equations of their layers, their sizes, and what an experiment says of them."""
+"""Decoders: the equations of their layers, their sizes, and their keys in an experiment file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_with_a_key_for_each_head_grouped_attention_is_attention() -> None:
 
 
 def test_heads_of_a_group_share_a_key_and_a_value() -> None:
-    """As if every head had a copy of them."""
+    """Grouped-query attention equals attention in which every head has its own copy of key and
+    value."""
     x = np.random.default_rng(0).normal(size=(1, 5, 2, 5, 2))  # groups of 3 queries, key, value
     shared = output(GroupedAttention(6, 2, 2, 5), x.reshape(1, 5, 20))
     copied = x[:, :, :, [0, 3, 4, 1, 3, 4, 2, 3, 4]]

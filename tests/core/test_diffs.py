@@ -1,4 +1,4 @@
-"""The catalogue of differences without a framework: its data, its code, its command, its pages."""
+"""The catalogue of differences without a framework: data, code, command and pages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def is_prose(text: str) -> bool:
-    """Whether there are words besides code, names of the frameworks and of what they have."""
+    """Return whether a text has words besides code and names of the frameworks' parts."""
     rest = re.sub(r"`[^`]*`|\b(PyTorch|torch|MindSpore)\b", "", text)
     return bool(re.search(r"\b[a-z]{2,}\b", rest))
 
@@ -83,7 +83,7 @@ def test_there_is_a_probe_on_both_sides(entry: Entry) -> None:
 
 
 def orphans(package: str, topic: str, entries: Iterable[Entry]) -> list[str]:
-    """Functions of a file that no entry has and no probe uses."""
+    """Return the functions of a file that no entry has and no probe uses."""
     known = defined(package, topic)
     wanted = {name for entry in entries for name in probes(entry).values()}
     needed = reached(known, wanted & known.keys())
@@ -128,7 +128,7 @@ def stray():
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Entry:
-    """An entry, and its probes in a package that is there to be read, not imported."""
+    """Return an entry whose probes are in a package that may be read but not imported."""
     folder = tmp_path / "written_probes" / "diffs"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").write_text("")
@@ -173,7 +173,7 @@ def ran(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[Any, str]
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No framework, whatever is installed here; and nothing may be started."""
+    """Simulate that no framework is installed, and forbid starting processes."""
     from dualml.diffs import measure
 
     known = {
@@ -314,7 +314,7 @@ def test_names_may_be_written_as_in_the_code() -> None:
 
 
 def lasting(text: str, lang: Any) -> list[str]:
-    """The lines of a page without what was measured."""
+    """Return the lines of a page without measured values."""
     lines = []
     for line in text.splitlines():
         if line.startswith(phrases(lang, "diffs")["page.measured"]):

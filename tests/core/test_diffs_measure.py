@@ -1,4 +1,4 @@
-"""How probes are run, compared and judged, with outcomes made by hand and simple probes."""
+"""Running, comparing and judging probes, with hand-made outcomes and simple probes."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ NAMES = ("first", "kills", "between", "raises", "nothing", "last")
 def info(
     side: str, tmp_path: Path, value: float, end: str = "getpid()", importable: bool = True
 ) -> BackendInfo:
-    """A backend whose probes need no framework."""
+    """Return a backend whose probes need no framework."""
     folder = tmp_path / f"fake_{side}" / "diffs"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").write_text("" if importable else "import not_there_at_all\n")
@@ -262,7 +262,8 @@ def test_a_framework_that_does_not_start_is_asked_once(
 
 @pytest.fixture
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Entry]:
-    """The command with these entries and probes; ``kills`` does on MindSpore's side."""
+    """Return the command with these entries and probes; the probe ``kills`` ends the process on
+    MindSpore's side."""
     known = {e.name: e for e in ENTRIES if e.name in ("first", "kills", "last")}
     sides = {"torch": info("torch", tmp_path, 1.0),
              "mindspore": info("mindspore", tmp_path, 2.0, "_exit(7)")}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Code on the pages of the documentation: it parses, its commands exist, both languages agree."""
+"""Code in the documentation parses, its commands exist, and both languages agree."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
 
 def blocks(text: str, *kinds: str) -> list[str]:
-    """The blocks of code of some kinds, without what indents them."""
+    """Return the code blocks of the given kinds, dedented."""
     return [re.sub(rf"^{indent}", "", body, flags=re.M)
             for indent, kind, body in BLOCK.findall(text) if kind in kinds]  # fmt: skip
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of every ``dualml …`` in blocks of the shell, up to two spaces: ``[…]`` may be left
-    out, ``…`` stands for more."""
+    """Return the words of every ``dualml …`` in shell blocks, up to two spaces; ``[…]`` may be
+    omitted, ``…`` stands for more."""
     for block in blocks(text, "bash", ""):
         for line in re.sub(r"\s*\\\n\s*", " ", block).splitlines():
             match = re.match(r"(?:\$ )?(?:\w+=\S+ )*dualml (.*?)(?:\s{2}|$)", line)
@@ -62,7 +62,8 @@ def whole() -> Any:
 
 
 def parse(words: list[str]) -> None:
-    """Read a command line as ``dualml`` does. Nothing is done: some options act when they are read.
+    """Parse a command line as ``dualml`` does, without running it; some options act when they are
+    parsed.
 
     Raises:
         KeyError: an unknown command.

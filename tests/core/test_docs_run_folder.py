@@ -1,4 +1,5 @@
-"""The pages on the run folder name every key of its main files; the site's reference has all."""
+"""The pages on the run folder name every key of its main files; the site's reference lists all
+keys."""
 
 from __future__ import annotations
 

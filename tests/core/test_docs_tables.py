@@ -1,4 +1,4 @@
-"""Pages with tables of published figures have those of the code."""
+"""Pages with tables of published figures match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`dualml doctor` with backends that work, break, crash, hang or are not there. No framework."""
+"""`dualml doctor` with backends that work, break, crash, hang or are missing, without a
+framework."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ BEHAVIOURS = {
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BackendInfo:
-    """A backend ``fake`` of an installed distribution, whose framework is ``fakework``."""
+    """Register a backend ``fake`` of an installed distribution, whose framework is ``fakework``."""
     (tmp_path / "fake_backend").mkdir()
     (tmp_path / "fake_backend" / "__init__.py").write_text(
         textwrap.dedent("""
@@ -185,7 +186,7 @@ def test_every_finding_that_is_not_ok_has_a_remedy_in_both_languages(
 
 
 def doctor(*words: str, path: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """The command with only the fake backend and NumPy registered: no entry point of ours."""
+    """Run the command with only the fake backend and NumPy registered."""
     code = textwrap.dedent("""
         import sys
         import dualml.backend.info

@@ -1,4 +1,4 @@
-"""The renderer of figures: every mark and axis, in words a browser or an editor can read."""
+"""The figure renderer: every mark and axis, as a browser or an editor reads them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def elements(shown: Figure, mark: str = "path") -> list[ElementTree.Element]:
 
 
 def points(shown: Figure) -> list[list[str]]:
-    """Of every mark that answers: ``x,y,texts``."""
+    """Return ``x,y,texts`` of every mark with a tooltip."""
     groups = parsed(shown).iter(f"{SVG}g")
     return [g.attrib["data-points"].split("|") for g in groups if "data-points" in g.attrib]
 

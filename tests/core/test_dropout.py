@@ -1,4 +1,4 @@
-"""The masks of Dropout: a pure function of what they are drawn for."""
+"""Dropout masks are a pure function of the arguments they are drawn for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Run folders whose files somebody edited, cut off, emptied or took away: a page and verdicts from
-what can be read, or one line that names the file; never anything else."""
+"""Run folders whose files were edited, truncated, emptied or removed give a page and verdicts from
+what can be read, or a one-line error that names the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Edit: TypeAlias = tuple[str, str, bytes | None]
 
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every field of a file, of a list the first."""
+    """Return every field of a file; of a list, the first entry."""
     if here:
         yield here
     if isinstance(value, dict):
@@ -70,7 +70,7 @@ def with_value(content: bytes, place: tuple[Any, ...], value: Any) -> bytes:
 
 
 def edits(folder: Path) -> Iterator[Edit]:
-    """File, what is done to it, and its content then."""
+    """Return file, edit, and the file's content after it."""
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name, content = path.relative_to(folder).as_posix(), path.read_bytes()
         for what, change in CONTENTS.items():
@@ -87,7 +87,8 @@ def rank(edit: Edit) -> str:
 
 
 def refusal(use: Callable[[Path], object], folder: Path) -> str:
-    """The message of a `UserError`, or nothing; any other exception has a line break."""
+    """Return the message of a `UserError`, or ""; any other exception yields a text with a line
+    break."""
     try:
         use(folder)
     except UserError as error:

@@ -1,4 +1,4 @@
-"""``dualml run --resume DIR --world-size N``: trials that go on with another number of ranks."""
+"""``dualml run --resume DIR --world-size N``: trials that resume with another number of ranks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def lab(tmp_path: Path) -> Path:
 
 
 def interrupted(lab: Path, out: Path, arm: str, epochs: int = 4000) -> Path:
-    """A trial of an arm whose two ranks were interrupted after the same checkpoint; its folder."""
+    """Interrupt the two ranks of an arm after the same checkpoint and return the trial's folder."""
     place = out / "trials" / arm / "numpy" / "seed0"
     words = ("run", lab, "--backend", "numpy", "--arm", arm, "--out", out,
              "--set", f"arms.{arm}.epochs={epochs}")  # fmt: skip
@@ -79,14 +79,14 @@ def interrupted(lab: Path, out: Path, arm: str, epochs: int = 4000) -> Path:
 
 
 def there(place: Path, ranks: int) -> list[Any]:
-    """What `loaded_checkpoints` finds while ranks write."""
+    """Return what `loaded_checkpoints` finds while ranks are writing."""
     with contextlib.suppress(UserError):
         return loaded_checkpoints(place, ranks)
     return []
 
 
 def stopped(words: tuple[Any, ...], due: Callable[[], bool]) -> None:
-    """Interrupt a run as soon as something is so."""
+    """Interrupt a run as soon as ``due`` is true."""
     process = start(*words, "--no-report", "--no-find", env={"DUALML_CHECKPOINT_S": "0.05"})
     deadline = time.monotonic() + 180
     while not due():
@@ -188,7 +188,7 @@ def test_a_trial_goes_on_with_other_ranks(lab: Path, tmp_path: Path, arm: str, r
 
 
 def compare(lab: Path, tmp_path: Path, arm: str, loaded: Any) -> None:
-    """The weights against a trial that made all of its updates with two ranks."""
+    """Compare the weights with a trial that made all of its updates with two ranks."""
     progress, weights, *_ = loaded
     words = ("--set", f"arms.{arm}.updates={progress.step}", "--arm", arm, "--backend", "numpy")
     done = dualml("run", lab, *words, "--out", tmp_path / "whole", "--no-report", "--no-find")

@@ -1,4 +1,4 @@
-"""Programs in the encodings that students' editors write: what is shown is what is run."""
+"""Programs in the encodings that students' editors write: the code shown is the code run."""
 
 from __future__ import annotations
 

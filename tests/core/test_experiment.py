@@ -1,4 +1,4 @@
-"""Experiment files: what is accepted, and the one line a user sees when it is not."""
+"""Experiment files: what is accepted, and the one-line error for what is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `dualml export` writes holds the numbers of the run; wrong input is said in one line."""
+"""The output of `dualml export` holds the numbers of the run; wrong input gives a one-line
+error."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def test_seconds_are_those_of_the_last_evaluation(folder: Path) -> None:
 
 
 def accumulated(place: Path) -> Any:
-    """As TensorBoard reads a folder of event files."""
+    """Return a folder of event files as TensorBoard reads it."""
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard"
     )
@@ -107,7 +108,7 @@ def accumulated(place: Path) -> Any:
 
 
 def same_scalars(place: Path, trial: Path) -> None:
-    """Every record and no other, in float32, with its update and its second."""
+    """Assert that exactly the run's records were written, in float32, with update and seconds."""
     import numpy as np
 
     events, curves = accumulated(place), read_records(trial)

@@ -1,4 +1,4 @@
-"""Targets whose libraries are large, read back by those libraries: tox's environment `exports`."""
+"""Export targets with large libraries, read back by those libraries (tox environment `exports`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def values(folder: Path, place: str) -> dict[str, list[tuple[int, float]]]:
-    """Metric → update and value, as recorded."""
+    """Return metric → update and value, as recorded."""
     return {
         name: list(zip(map(int, curve.step), curve.value.tolist(), strict=True))
         for name, curve in read_records(folder / "trials" / place).items()
@@ -89,7 +89,7 @@ def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def logged(path: Path) -> Iterator[bytes]:
-    """The entries of a file in LevelDB's log format, after wandb's own seven bytes."""
+    """Return the entries of a file in LevelDB's log format, after wandb's seven-byte header."""
     content, at, entry = path.read_bytes(), 7, b""
     while at < len(content):
         if (room := BLOCK - at % BLOCK) < 7:
@@ -104,7 +104,7 @@ def logged(path: Path) -> Iterator[bytes]:
 
 
 def written(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
-    """Settings, rows of metrics and summary of a run that wandb left on disk."""
+    """Return settings, metric rows and summary of a run that wandb wrote to disk."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     def values(items: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Traces keep to Chrome's trace event format, and say what the ranks' files say."""
+"""Exported traces follow Chrome's trace event format and match the ranks' files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of(events: list[Event], kind: str) -> list[Event]:
 
 
 def faults(events: list[Event]) -> list[str]:
-    """Where events break the format: "Trace Event Format", complete, metadata and flow events."""
+    """Return the violations of the "Trace Event Format" by complete, metadata and flow events."""
     wrong, lanes = [], defaultdict[tuple[int, int], list[Event]](list)
     for event in events:
         wrong += [f"{event} has no {key}" for key in {"name", "ph", "pid", "tid"} - event.keys()]

@@ -1,4 +1,4 @@
-"""Files that others made, and outputs that a user names: pipes, devices, links, odd text."""
+"""Files made by others, and output paths named by a user: pipes, devices, links, odd text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ODD = ("pipe", "socket", "loop", "folder", "nowhere", "device")
 
 
 def put(kind: str, path: Path) -> None:
-    """Make something that is no regular file."""
+    """Create something that is not a regular file."""
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "socket":
@@ -85,7 +85,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 def ended(call: Callable[[], object], seconds: float = 10.0) -> Any:
-    """What a call gives or raises; it has so many seconds."""
+    """Return what a call returns or raises within so many seconds."""
     result: list[Any] = []
 
     def run() -> None:

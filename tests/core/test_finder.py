@@ -1,4 +1,4 @@
-"""The finder on scenes where it is known what was planted, and on whose side."""
+"""The finder on scenes with a known fault on a known side."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ OWN = {
 
 
 def suspects(arm: str, change: Any) -> list[Suspect]:
-    """One for each phase, and each layer, with everything changed on one side."""
+    """Return one observation for each phase and each layer, with everything changed on one side."""
     states, right = cases.referee(arm)
     ranks = [{key: change(a) for key, a in r.items()} for r in right.ranks]
     sides = {"numpy": right, "torch": Side("torch", ranks, right.widths)}
@@ -332,7 +332,7 @@ KEY = "gradient/00000001/w.bias"
 
 
 def drawn(*moves: float) -> Envelope:
-    """Draws that move the loss, and a gradient, by these shares."""
+    """Return draws that move the loss and one gradient by these relative amounts."""
     envelope, base = Envelope(), np.ones(4)
     for by in moves:
         capture = {KEY: base * (1 + by)}

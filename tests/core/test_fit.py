@@ -1,4 +1,4 @@
-"""Which published releases fit a machine, for machines that are made up; and the data itself."""
+"""The published releases that fit a machine, for made-up machines; and the data itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN = Here("3.11.7")
 
 @pytest.fixture(autouse=True)
 def tested_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range of versions that stays when dualml's own grows."""
+    """Fix a range of tested versions that stays when dualml's own range grows."""
     ranges = {"torch": ">=2.4,<2.14", "mindspore": ">=2.7,<2.11"}
     monkeypatch.setattr(fit, "declared", lambda package, extra: SpecifierSet(ranges[package]))
 

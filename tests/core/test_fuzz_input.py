@@ -1,4 +1,4 @@
-"""Thousands of inputs that nobody meant, in processes of their own: a result or one line each."""
+"""Thousands of fuzzed inputs in separate processes: each gives a result or a one-line error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_S, MOST_MB = 10.0, 1000
 
 
 def figures(entry: str, cases: int, seed: int) -> dict[str, object]:
-    """What `fuzz.py` says of an entry."""
+    """Run `fuzz.py` for an entry and return its figures."""
     done = subprocess.run(
         [sys.executable, str(HERE / "fuzz.py"), entry, str(cases), str(seed)],
         capture_output=True, text=True, timeout=1700,

@@ -1,4 +1,5 @@
-"""The pairs of the gauntlet name what their zoos import: one that is refused measures nothing."""
+"""The pairs of the gauntlet name existing imports of their zoos: a refused pair measures
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grades without running anything: what is handed in, rubrics, tables, pairs that are alike."""
+"""Grading without running code: submissions, rubrics, tables, similar pairs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A class with odd submissions: each fault is of one student only, and of nobody where the machine
-is at fault."""
+"""Grading a class with odd submissions: a fault affects one student only, and no student if the
+machine is at fault."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Results = dict[str, dict[str, Any]]
 
 
 def judge(file: File, path: Path, seed: int, **more: object) -> Checked:
-    """Meet everything where the file says ``right``, and nothing else."""
+    """Judge that every requirement is met if the file says ``right``, and none otherwise."""
     problems = examine(path, file)
     right = path.is_file() and b"right" in path.read_bytes()
     judgements = [Judgement(r, "met" if right else "not judged") for r in file.requirements]

@@ -1,4 +1,4 @@
-"""Submissions that nobody meant: trees and zips with odd names, types and texts, drawn."""
+"""Fuzzed submissions: folders and zips with odd names, types and texts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ MEMBERS = st.one_of(
 
 
 def judge(file: File, path: Path, seed: int, **more: object) -> Checked:
-    """Meet everything where the text says ``right``; else what is drawn from the text."""
+    """Judge that every requirement is met if the text says ``right``, else at random from the
+    text."""
     problems = examine(path, file)
     if any(problem.ends for problem in problems):
         judgements = [Judgement(r, "not judged") for r in file.requirements]
@@ -82,7 +83,7 @@ def judge(file: File, path: Path, seed: int, **more: object) -> Checked:
 
 
 def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
-    """A folder with whatever may lie in one."""
+    """Draw a folder with arbitrary contents."""
     os.makedirs(place, exist_ok=True)
     for name in draw(st.lists(st.one_of(st.just(TORCH.name.encode()), NAMES), max_size=3)):
         path = place + b"/" + name
@@ -104,7 +105,7 @@ def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
 
 
 def pack(draw: Callable[..., Any], path: bytes) -> None:
-    """A zip, which may be cut short or changed."""
+    """Write a zip that may be truncated or changed."""
     if os.path.lexists(path):
         return
     with open(path, "w+b") as stream:
@@ -163,7 +164,7 @@ def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.Mon
 
 
 def grade(handed: Path, out: Path, lang: str) -> None:
-    """Grade twice, and look at what is there."""
+    """Grade twice and check what was written."""
     request = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(once=True), lang, out)
     names = [p.stem if p.suffix.lower() == ".zip" and not p.is_dir() else p.name
              for p in handed.iterdir() if not p.name.startswith(".")]  # fmt: skip

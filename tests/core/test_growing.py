@@ -1,4 +1,4 @@
-"""Records that grow are read once, and come to what reading them whole gives."""
+"""Growing record files are read incrementally, with the same result as reading them whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def same(trial: Path, seen: Growing) -> None:
 
 @pytest.mark.parametrize("piece", [11, 100, 10_000])
 def test_in_pieces_it_is_what_it_is_as_a_whole(tmp_path: Path, piece: int) -> None:
-    """Also where a piece ends inside of a line."""
+    """Reading in pieces equals reading the whole, also when a piece ends inside a line."""
     path, seen = tmp_path / "rank0.jsonl", Growing(tmp_path)
     assert not seen.look()
     for end in range(piece, len(TEXT) + piece, piece):
@@ -62,7 +62,8 @@ def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_resumed_trial_is_read_anew(tmp_path: Path) -> None:
-    """It goes on from its checkpoint, and may be longer than before when it is looked at again."""
+    """A resumed trial is read from the start: it restarts at its checkpoint and may already be
+    longer than before."""
     path, seen = tmp_path / "rank0.jsonl", Growing(tmp_path)
     path.write_bytes(TEXT)
     seen.look()

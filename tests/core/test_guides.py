@@ -1,4 +1,4 @@
-"""Start page, tutorials, how-tos, explanations: alike in both languages, and without dead ends."""
+"""Start page, tutorials, how-tos, explanations: the same in both languages, without dead links."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def chinese(page: Path) -> Path:
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Language and text of each block that is no output."""
+    """Return language and text of each block that is not output."""
     found = BLOCK.findall(page.read_text("utf-8"))
     return [(kind, text) for _, kind, text in found if kind not in ("", "text")]
 
 
 def bare(text: str) -> str:
-    """Without comments, but for the name of a file in the first line."""
+    """Return code without comments, except a file name in the first line."""
     head, _, rest = text.partition("\n")
     named = re.fullmatch(r"# [\w./-]+\.\w+", head)
     body = re.sub(r"(?:^| +)# .*", "", rest if named else text, flags=re.M)
@@ -41,14 +41,14 @@ def bare(text: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of the headings, as GitHub makes them."""
+    """Return the anchors of the headings, as GitHub makes them."""
     text = BLOCK.sub("", page.read_text("utf-8"))
     titles = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def dead(page: Path) -> list[str]:
-    """Links of a page that lead nowhere."""
+    """Return the links of a page that lead nowhere."""
     text = BLOCK.sub("", page.read_text("utf-8"))
     found = []
     for link in LINK.findall(text):
@@ -62,7 +62,7 @@ def dead(page: Path) -> list[str]:
 
 
 def languages(page: Path) -> list[str]:
-    """Links that leave the language of a page, but for that to its counterpart."""
+    """Return the links that leave the page's language, except the one to its counterpart."""
     here = ".zh.md" in page.name
     links = [link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8"))]
     links = [link for link in links if ":" not in link]  # elsewhere there may be one language

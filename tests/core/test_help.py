@@ -1,4 +1,4 @@
-"""Every command and option has its help, in both languages, and nothing else has."""
+"""Every command and option has help texts in both languages, and no text is unused."""
 
 from __future__ import annotations
 

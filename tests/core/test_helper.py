@@ -1,4 +1,4 @@
-"""The process that a launcher starts beside the ranks."""
+"""The helper process that a launcher starts next to the ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ input()
 
 @pytest.mark.parametrize("ranks", [0, 1])
 def test_ranks_that_are_there_are_seen_however_late(ranks: int) -> None:
-    """On a busy machine this process takes longer to start than the ranks have."""
+    """Ranks that already run are found however late the helper starts, as on a busy machine."""
     pipe = subprocess.PIPE
     processes = [
         subprocess.Popen([sys.executable, "-c", LATE], stdin=pipe, stdout=pipe, text=True)

@@ -1,4 +1,4 @@
-"""Ranks that a launcher starts: what the owner hears of them, and that nothing outlives it."""
+"""Ranks started by a launcher: the events their owner receives, and that nothing outlives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostfiles: which lines are read, which are refused, and what ``--hosts`` makes of them."""
+"""Hostfiles: accepted and refused lines, and how ``--hosts`` uses them."""
 
 from __future__ import annotations
 

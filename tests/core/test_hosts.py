@@ -1,4 +1,4 @@
-"""Machines that ssh reaches: the file, what is asked of them, and what keeps one out."""
+"""Machines reached by ssh: the hosts file, what they are asked, and reasons to refuse one."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_keeps_a_machine_out(
 
 
 def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """What stands for OpenSSH's client on the path; the host is its last word but one."""
+    """Put a fake OpenSSH client on the path; the host is its last word but one."""
     path = tmp_path / "bin/ssh"
     path.parent.mkdir()
     path.write_text(f"#!{sys.executable}\nimport sys\nhost, words = sys.argv[-2:]\n{script}")

@@ -1,4 +1,4 @@
-"""Dumps of msprobe and TroubleShooter, real ones: `dumps/make.py` says how they were made."""
+"""Real dumps of msprobe and TroubleShooter; `dumps/make.py` says how they were made."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(dumps: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Of one dump a copy that may be spoiled."""
+    """Return a copy of a dump that a test may damage."""
     return lambda name: Path(shutil.copytree(dumps / name, tmp_path / name.replace("/", "-")))
 
 

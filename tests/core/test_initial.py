@@ -1,4 +1,5 @@
-"""Initial weights from a safetensors file: what is taken, what is refused, what the plan says."""
+"""Initial weights from a safetensors file: accepted and refused files, and their record in the
+plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the installation says when it fails: one line with the remedy."""
+"""A failed installation prints one line with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in the current folder is not imported: not by the command, not by its workers."""
+"""Files in the current folder are not imported, neither by the command nor by its workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A current folder with a file for each of the names, that raises when it is imported."""
+    """Return a current folder with a module of each name that raises when it is imported."""
     (tmp_path / "tiny.toml").write_text(TOML)
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('the wrong {name}')\n")
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Started as users do, and not forked: what is imported is the point."""
+    """Run dualml as a real process, not forked: the imports are the point of the test."""
     return subprocess.run(
         [sys.executable, "-m", "dualml", *words], cwd=folder, capture_output=True, text=True,
         timeout=120, env={**os.environ, **environ},
@@ -59,7 +59,7 @@ def test_files_in_the_current_folder_are_not_imported(folder: Path, fork: str) -
 
 
 def test_a_checkout_that_is_not_installed_finds_itself(tmp_path: Path) -> None:
-    """With its folder as the current one, and no other way to it."""
+    """A checkout that is not installed works when it is the current folder."""
     for name in ("dualml", "dualml_torch", "experiments"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "random.py").write_text("raise RuntimeError('the wrong random')\n")

@@ -1,4 +1,4 @@
-"""Jobs that are commands, on this machine: real processes, which need no framework."""
+"""Jobs that run commands on this machine: real processes, without a framework."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def submit(*words: object) -> int:
 
 
 def alive(mark: str) -> list[psutil.Process]:
-    """Processes that have a word of this test on their command line."""
+    """Return the processes with a word of this test on their command line."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""Runs that are queued on this machine: real processes, of the NumPy backend."""
+"""Runs queued on this machine: real processes with the NumPy backend."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUIET = ["--backend", "numpy", "--no-report"]
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    """A place of their own for jobs, and for what is left of them."""
+    """A private jobs folder; processes left over are ended."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "jobs"))
     monkeypatch.setenv("DUALML_CHECKPOINT_S", "0.2")
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
 
 
 def started(path: Path) -> list[psutil.Process]:
-    """The queue's process, if it is there, and those of jobs."""
+    """Return the processes of the queue (if it runs) and of its jobs."""
     jobs, pids = Jobs(path), list[int]()
     with contextlib.suppress(FileNotFoundError):
         pids.append(int((path / PID).read_text()))
@@ -82,7 +82,7 @@ def asked(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def command(*words: object) -> str:
-    """A process of its own, as the ones that it starts: they outlive one another."""
+    """Run dualml in a separate process, so that its children may outlive it; return its output."""
     line = local.machine.python("-m", "dualml", *map(str, words))
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Files of jobs: who may read them, what stands in them, and what is made of odd ones."""
+"""Files of jobs: permissions, contents, and how odd ones are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """A place of their own for jobs, whose queue nobody begins."""
+    """A private jobs folder whose queue is never started."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "jobs"))
     monkeypatch.setattr(local, "ensure", lambda jobs: None)
     return Jobs(tmp_path / "jobs")
@@ -43,7 +43,7 @@ def add(jobs: Jobs, **more: Any) -> Job:
 
 
 def printed(jobs: Jobs) -> str:
-    """What `dualml jobs` shows, for people and for scripts."""
+    """Return the output of `dualml jobs` as text and as JSON."""
     from rich.console import Console
 
     from dualml.report.page.terminal import render
@@ -174,7 +174,7 @@ def test_folders_of_other_names_are_no_jobs(jobs: Jobs, name: str) -> None:
 
 
 def test_process_0_is_never_sent_a_signal(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands for the whole group of the process that sends."""
+    """Process 0 is never sent a signal: the number means the sender's whole process group."""
     sent = list[int]()
     monkeypatch.setattr(local.os, "kill", lambda pid, sign: sent.append(pid))
     for pid in (0, None, 2**22 + 1):

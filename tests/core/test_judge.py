@@ -1,4 +1,4 @@
-"""Chaotic trajectories are judged by where they end, over the seeds."""
+"""Chaotic trajectories are judged by their final results, over the seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = [0.970, 0.972, 0.968, 0.971]
 
 
 def found(*verdicts: str) -> list[dict[str, Any]]:
-    """One comparison per seed of torch and mindspore."""
+    """Return one comparison of torch and mindspore per seed."""
     reasons = {
         "equal": "inside_envelope",
         "not comparable": "chaotic",

@@ -1,5 +1,5 @@
-"""The judge's pipe as a door: whatever a student's process sends, the call ends in time, and what
-came of it is that student's own fault."""
+"""The judge's pipe: whatever a student's process sends, the call ends in time and the result blames
+only that student."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KNOWN = st.fixed_dictionaries(
 
 
 def encoded(draw: Callable[..., Any]) -> bytes:
-    """One message, or what stands in its place."""
+    """Return one encoded message, or a substitute for it."""
     kind = draw(st.sampled_from(["bytes", "lengths", "json", "known", "known", "known"]))
     if kind == "bytes":
         return bytes(draw(st.binary(max_size=200)))
@@ -91,7 +91,7 @@ CLOCK = {"alpha": 0.001, "beta": 0.0, "first": 0.0, "disturbed": 0.0, "late": 0.
 
 
 def check_outcome(member: Member) -> None:
-    """What is said of a rank can be written into any file."""
+    """Assert that the description of a rank can be written to any file."""
     if member.trouble is not None:
         f"{member.trouble.kind}: {member.trouble.message}".encode()
         assert len(member.trouble.message) <= 600

@@ -1,4 +1,4 @@
-"""Labelled sentences: tokens and padding, vocabulary, where they come from, what does not fit."""
+"""Labelled sentences: tokens and padding, vocabulary, sources, and files that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Labelled sentences from the outside: a run with the referee, its confusion, the report."""
+"""Labelled sentences from the outside: a run with the reference, its confusion matrix, the
+report."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
 
 
 def check_best(trial: dict, out: Path, plan: Plan) -> None:
-    """The kept weights are those of the smallest loss, and score what is said of them."""
+    """Assert that the kept weights are those of the smallest loss, and score as recorded."""
     best, place = trial["best"], out / "trials" / trial["arm"] / "numpy" / "seed0"
     looks = read_records(place)["validation_loss"]
     at = int(looks.value.argmin())
@@ -162,7 +163,8 @@ def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_the_kept_weights_survive_an_interruption(lab: Path, tmp_path: Path, damaged: bool) -> None:
-    """Also where the file is not the checkpoint's: then the trial begins again."""
+    """The best weights survive an interruption; if their file does not match the checkpoint, the
+    trial restarts."""
     words = ["--arm", "one", "--set", "arms.one.epochs=12", "--set", "evaluation.per_epoch=2"]
     _, whole = run(lab, tmp_path / "whole", *words)
     process = start("run", lab, "--backend", "numpy", "--out", tmp_path / "cut", "--no-report",
@@ -222,7 +224,7 @@ def test_a_model_that_passes_over_padding_stays_whole(
 
 
 class Fixed:
-    """Predicts the next class."""
+    """A model that predicts the next class."""
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         return 1.0, (y + x) % 3

@@ -1,4 +1,5 @@
-"""The largest model under a limit: the search, the limit that the system enforces, what is told."""
+"""The largest model under a limit: the search, the limit that the system enforces, and the
+output."""
 
 from __future__ import annotations
 
@@ -94,7 +95,7 @@ def test_the_prediction_grows_with_the_blocks_and_shrinks_with_zero() -> None:
 def rows(
     monkeypatch: pytest.MonkeyPatch, top: dict[int, int], out: Path | None = None
 ) -> list[dict[str, object]]:
-    """What the search says where as many blocks fit by ZeRO's stage, after the command with
+    """Return the result rows when ``top`` blocks fit per ZeRO stage, after running the command with
     ``out``."""
 
     def tried(setting: Setting, blocks: int) -> Tried:

@@ -1,4 +1,5 @@
-"""The layering rule, by reading the imports and by importing everything with frameworks blocked."""
+"""The layering rule, checked by reading the imports and by importing everything without
+frameworks."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ HEAVY = ("numpy", "scipy", "pydantic", "sklearn", "pooch", "markupsafe", "reques
 
 
 def imports(source: str) -> set[str]:
-    """Top-level names of every import, also inside functions and ``importlib.import_module``."""
+    """Return the top-level names of all imports, also inside functions and in
+    ``importlib.import_module``."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -144,7 +146,7 @@ def imports(source: str) -> set[str]:
 
 
 def files(package: str) -> dict[str, str]:
-    """Path inside the package → source."""
+    """Return path inside the package → source."""
     folder = ROOT / package
     paths = sorted(folder.rglob("*.py"))
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in paths}
@@ -154,13 +156,13 @@ Graph = dict[str, set[str]]
 
 
 def module_of(path: str, package: str) -> str:
-    """``x/__init__.py`` of a package is the module ``package.x``."""
+    """Return the module name of a path; ``x/__init__.py`` is the module ``package.x``."""
     parts = [package, *Path(path).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def graph(sources: dict[str, str]) -> Graph:
-    """Module → the others of ``sources`` that it imports anywhere, also for its annotations.
+    """Return module → modules of ``sources`` that it imports anywhere, also for annotations.
 
     ``from x import y`` is an import of ``x.y`` if there is such a module, else of ``x``.
     """
@@ -178,7 +180,7 @@ def graph(sources: dict[str, str]) -> Graph:
 
 
 def cycles(edges: Graph) -> set[frozenset[str]]:
-    """The strongly connected components with more than one node."""
+    """Return the strongly connected components with more than one node."""
     reach = {start: {start} for start in edges}
     for start, seen in reach.items():
         waiting = [start]
@@ -192,7 +194,7 @@ def cycles(edges: Graph) -> set[frozenset[str]]:
 
 
 def rooms(edges: Graph) -> Graph:
-    """The same between the first levels of the packages."""
+    """Return the import graph between top-level packages."""
     between: Graph = {}
     for name, others in edges.items():
         here = ".".join(name.split(".")[:2])

@@ -1,4 +1,4 @@
-"""The option ``--local-rank=N`` of launchers, dropped where it says what the environment says."""
+"""The launcher option ``--local-rank=N`` is dropped if it agrees with the environment."""
 
 from __future__ import annotations
 

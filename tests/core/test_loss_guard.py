@@ -1,4 +1,4 @@
-"""The action for GitHub: its parts fit together, and its steps do what they say."""
+"""The GitHub action: its parts fit together, and its steps do what they claim."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_input_is_used_and_every_name_is_known() -> None:
 
 @dataclass
 class Runner:
-    """What GitHub gives a step: variables, files, and the values of expressions."""
+    """The environment of a GitHub step: variables, files, and values of expressions."""
 
     temp: Path
     inputs: dict[str, str]

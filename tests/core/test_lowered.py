@@ -1,4 +1,5 @@
-"""A method in a lower precision against our own training in it, by that arm's envelope."""
+"""A low-precision method compared with our own training in that precision, by that arm's
+envelope."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def experiment(*arms: str) -> Experiment:
 
 
 def trajectory(off: float, width: float | None = None, forward: float = 0.0) -> Trajectory:
-    """Losses and weights that are ``off``; with a ``width`` also its envelope."""
+    """Return losses and weights with the relative error ``off``; with ``width`` also their
+    envelope."""
     keys = [f"{phase}/{step:08d}/fc.weight" for step in (1, STEPS) for phase in ("update", "state")]
     tensors = {key: np.full(4, 1.0 + off) for key in keys}
     tensors |= {f"forward/{step:08d}/fc": np.full(4, 1.0 + forward) for step in (1, STEPS)}
@@ -54,7 +56,8 @@ def trajectory(off: float, width: float | None = None, forward: float = 0.0) -> 
 
 
 def read(off: float, forward: float = 0.0) -> dict[tuple[str, int], dict[str, Trajectory]]:
-    """The float32 arm at 0, ours in bfloat16 at 1e-3, the method somewhere."""
+    """Return the verdict with the float32 arm at 0, ours in bfloat16 at 1e-3, and the method at a
+    given distance."""
     return {
         ("single", 0): {"torch": trajectory(0.0, WIDTHS["single"])},
         ("bf16", 0): {"torch": trajectory(1e-3, WIDTHS["bf16"])},

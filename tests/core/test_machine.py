@@ -1,4 +1,4 @@
-"""Facts about the machine and subprocesses that cannot hang."""
+"""Facts about the machine, and subprocesses that cannot hang."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_memory_obeys_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
 def test_usable_cores_obey_affinity() -> None:
-    """In a process of its own, so that this one keeps its cores."""
+    """Usable cores follow the CPU affinity; tested in a separate process that loses its cores."""
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "from dualml import machine\n"
@@ -180,7 +180,7 @@ class NVMLError(Exception):
 
 
 def nvml(gpus: int, fails: str = "") -> types.SimpleNamespace:
-    """Stands in for NVML: a driver that knows this many devices, and one call that fails."""
+    """A fake NVML driver with so many devices, and one call that fails."""
     answers = {
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,

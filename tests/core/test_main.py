@@ -1,4 +1,4 @@
-"""The exit code of the command, however it was interrupted."""
+"""The exit code of the command, for each kind of interruption."""
 
 from __future__ import annotations
 

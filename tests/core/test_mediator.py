@@ -1,4 +1,4 @@
-"""The judge's communicator: what the ranks of a student get, and what it says when they part."""
+"""The judge's communicator: what a student's ranks receive, and its message when they diverge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Work = Callable[[Communicator], dict[str, Any]]
 
 
 class Group:
-    """Ranks that are threads, each with a socket to the mediator."""
+    """Ranks as threads, each with a socket to the mediator."""
 
     def __init__(self, size: int) -> None:
         pairs = [socket.socketpair() for _ in range(size)]
@@ -49,7 +49,7 @@ class Group:
             send(self.doors[rank], {"event": "answer", "call": comm.number, "seconds": 0.0}, out)
 
     def run(self, *works: Work, seconds: float = 5.0, **header: Any) -> list[Member]:
-        """One call, in which each rank does its work, or all do the same."""
+        """Make one call, in which each rank runs its own function or all run the same."""
         each = works if len(works) > 1 else works * self.size
         threads = [threading.Thread(target=self.rank, args=(rank, work), daemon=True)
                    for rank, work in enumerate(each)]  # fmt: skip

@@ -1,5 +1,5 @@
-"""An engine's own configuration: read once, held against the arm, handed on without what the plan
-decides."""
+"""An engine's own configuration file: read once, checked against the arm, and passed on without the
+keys that the plan decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an arm with a method, a launcher or backends of its own may say, and what is refused."""
+"""Allowed and refused settings of arms with a method, a launcher or a choice of backends."""
 
 from __future__ import annotations
 

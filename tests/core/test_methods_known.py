@@ -1,4 +1,4 @@
-"""The table of methods: what it says of each is there, without any engine."""
+"""The table of methods is complete without any engine installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates that engines pass over, and engines that are other processes than the trial's."""
+"""Updates that engines skip, and engines that run in other processes than the trial's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_trial_whose_updates_were_all_skipped_trained_nothing() -> None:
 
 
 class Counting(MethodTraining):
-    """Says how many processes it trains in, and can do nothing."""
+    """An engine training that only reports its number of processes."""
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
@@ -71,7 +71,7 @@ class Counting(MethodTraining):
 
 
 def started(processes: int, asked: int) -> Any:
-    """As a trial of one or of several ranks starts it."""
+    """Start a method as a trial of one rank or of several does."""
     backend: Any = SimpleNamespace()
     if asked == 1:
         feed: Any = SimpleNamespace()

@@ -1,4 +1,5 @@
-"""What users' objects remember, where their layers were built, and what two runs may differ by."""
+"""State of users' objects, the source lines of their layers, and allowed differences of two
+runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that two sides share, whatever their names; and where they stop."""
+"""Values that two traces share whatever their names, and where they first differ."""
 
 from __future__ import annotations
 

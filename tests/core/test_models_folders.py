@@ -1,4 +1,4 @@
-"""Traces in folders: read again, judged, damaged, refused."""
+"""Traces stored in folders: reread, judged, damaged, refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users' own models without a framework: which tensor is whose partner, and which module."""
+"""Users' own models without a framework: matching tensors and modules of two sides."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_the_way_a_partner_is_found(a: Shapes, b: Shapes, how: tuple[str, str]) 
 
 
 def test_names_go_before_order_even_where_the_order_fits() -> None:
-    """Both matrices would fit in order; their names say that both are transposed."""
+    """Names take precedence over order: both matrices would fit in order, but their names say that
+    they are transposed."""
     a: Shapes = {"x.weight": (4, 8), "y.weight": (8, 4)}
     b: Shapes = {"x.weight": (8, 4), "y.weight": (4, 8)}
     assert pairs(a, b) == {

@@ -1,4 +1,4 @@
-"""One tensor here, several there."""
+"""One tensor on one side that is several tensors on the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partners by what models do with their parameters."""
+"""Matching parameters by the operations that use them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dualml.parity.models.roles import graph, roles
 
 
 def calls(*rows: Sequence[str]) -> list[Operation]:
-    """Name and inputs of each call."""
+    """Return the name and inputs of each call."""
     return [
         Operation(i, name, tuple(given), {}, ((2, 4),)) for i, (name, *given) in enumerate(rows)
     ]
@@ -22,7 +22,7 @@ def listed(*names: str) -> list[Tensor]:
 
 
 def chain(*order: str) -> list[Operation]:
-    """Linear layers one after the other, each with a call for its product and one for its bias."""
+    """Return consecutive linear layers, each with a call for its product and one for its bias."""
     rows, last = [], "input:0"
     for name in order:
         rows.append(("matmul", last, f"parameter:{name}.weight"))

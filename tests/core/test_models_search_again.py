@@ -1,4 +1,4 @@
-"""A search that a kernel has ended begins again without what ended it."""
+"""A search whose process was killed restarts without the candidate that killed it."""
 
 from __future__ import annotations
 

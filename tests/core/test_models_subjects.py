@@ -1,4 +1,4 @@
-"""Users' models that are refused before anything starts, and those that are found again."""
+"""Users' models that are refused before anything starts, and models that are found again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dualml.words import phrases
 
 
 class Net:
-    """As a user's model stands in a file."""
+    """A model as it stands in a user's file."""
 
 
 X = np.ones((2, 3), np.float32)
@@ -59,7 +59,7 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
 
 @pytest.fixture
 def present(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both frameworks seem to be there; `json` is a module of every Python."""
+    """Simulate both frameworks with the module `json`, which every Python has."""
     known = {n: BackendInfo(n, "json", f"pip install {n}", f"{n}_:X") for n in run.FRAMEWORKS}
     monkeypatch.setattr(run, "backends", lambda: known)
 

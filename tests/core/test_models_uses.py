@@ -1,4 +1,4 @@
-"""Partners by the order in which models use their parameters."""
+"""Matching parameters by the order in which models use them."""
 
 from __future__ import annotations
 

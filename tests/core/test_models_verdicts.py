@@ -1,4 +1,4 @@
-"""What is said of two traces of users' models."""
+"""The verdicts on two traces of users' models."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_other_shapes_of_outputs_and_of_modules() -> None:
 
 
 def returning(*names: str) -> Trace:
-    """A trace whose only output is under these names."""
+    """Return a trace whose only output has these names."""
     b = trace(1e-7, other=True)
     for step in (1, 2):
         output = b.arrays.pop(key("forward", step, OUTPUT))

@@ -1,4 +1,4 @@
-"""Variables of the network: given to ranks, also elsewhere, recorded, and looked at by doctor."""
+"""Network variables: passed to local and remote ranks, recorded, and checked by doctor."""
 
 from __future__ import annotations
 

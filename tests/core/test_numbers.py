@@ -1,4 +1,4 @@
-"""How numbers are written, in both languages."""
+"""Formatting of numbers in both languages."""
 
 from __future__ import annotations
 

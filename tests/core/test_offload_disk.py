@@ -1,4 +1,4 @@
-"""Files of offloaded numbers: what is written comes back, errors have names, nothing is left."""
+"""Files of offloaded tensors: written data is read back, errors have names, and no file is left."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_is_given_is_taken_again(
 
 
 def test_looks_out_of_order_are_right(tmp_path: Path, thread: ThreadPoolExecutor) -> None:
-    """What was planned and read ahead, and is not taken, does no harm."""
+    """Reads out of order are right: records that were prefetched and not used do no harm."""
     own = records("ahead", tmp_path, thread, Meter())
     for number in range(len(LENGTHS)):
         own.take(number)[...] = number
@@ -175,7 +175,7 @@ def test_a_limit_of_files_is_kept(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Of 16 KiB."""
+    """A file system of 16 KiB."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(place)]
@@ -189,7 +189,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_really_full(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, thread: ThreadPoolExecutor, reserving: bool
 ) -> None:
-    """At once where the file system reserves room, else by the write that has none."""
+    """A disk that is really full fails at once where the file system reserves space, else at the
+    write."""
     lengths = [1024] * 20  # of 4 KiB each
     if not reserving:
         monkeypatch.setattr(os, "posix_fallocate", failing(errno.EOPNOTSUPP))

@@ -1,4 +1,4 @@
-"""Whole runs that keep state and weights elsewhere, on the referee: no framework needed."""
+"""Whole runs with offloaded state and weights, on the reference (no framework needed)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The update rules and schedules of the core: what they refuse, and numbers known beforehand."""
+"""The core's update rules and schedules: refused settings, and results known in advance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualml.optim import GD, RULES, SGD, Adagrad, Adam, AdamW, RMSprop, Rule, Sc
 
 
 def run(rule: Rule, p: float, grads: list[float], rates: list[float] | None = None) -> list[float]:
-    """The parameter after each update, for one number."""
+    """Return the parameter, a single number, after each update."""
     params, state, seen = {"w": np.array([p])}, rule.init({"w": np.array([p])}), []
     for step, g in enumerate(grads, start=1):
         lr = None if rates is None else rates[step - 1]
@@ -99,7 +99,7 @@ def test_adam_first_step(g: float, eps: float) -> None:
 
 
 def test_adam_of_a_constant_gradient_steps_by_lr() -> None:
-    """With bias correction the averages of a constant are the constant, at every step."""
+    """Adam with a constant gradient moves by lr each step, because of the bias correction."""
     found = run(Adam(lr=0.1, eps=0.0), 0.0, [-7.0] * 20)
     assert found == pytest.approx([0.1 * t for t in range(1, 21)], rel=1e-12)
 

@@ -1,4 +1,4 @@
-"""Sentences of the pages that the program can check: what --quick runs, what a method can do."""
+"""Claims of the pages that the program can check: what --quick runs, and what a method supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts from trajectories that are known to be equal, different or chaotic."""
+"""Verdicts on trajectories that are known to be equal, different or chaotic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDTH = 1e-6
 
 
 def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Trajectory:
-    """Ten steps of two tensors; ``noise`` is a relative error on everything."""
+    """Return ten steps of two tensors; ``noise`` is a relative error on everything."""
     base, error = np.random.default_rng(7), np.random.default_rng(seed)
 
     def off(x: np.ndarray) -> np.ndarray:
@@ -277,7 +277,8 @@ def test_equivalence_needs_a_narrow_interval_inside_the_margin() -> None:
 
 
 def drawn(full: float, plain: float) -> Envelope:
-    """An envelope of one tensor and ten losses, as wide as this, and the first draw as wide."""
+    """Return an envelope of one tensor and ten losses with this width, and the first draw with the
+    same."""
     narrow = {"loss": [plain] * 10, "tensors": {"gradient/00000002/w.bias": plain}}
     told = {"loss": [full] * 10, "tensors": {"gradient/00000002/w.bias": full}, "draws": 3}
     return Envelope.restore({**told, "plain": narrow})
@@ -306,8 +307,8 @@ def test_a_width_that_the_first_draw_shows_is_believed_of_anyone() -> None:
 
 
 def hidden(loss: float, output: float) -> Envelope:
-    """A hidden layer's gradient that another order moves, at updates 2 and 4; loss and output, too,
-    at update 3, by this much."""
+    """Return an envelope in which reordering moves a hidden layer's gradient at updates 2 and 4,
+    and moves loss and output by the given amounts at update 3."""
     told = {
         f"gradient/{step:08d}/{name}": width
         for step in (2, 3, 4)

@@ -1,4 +1,4 @@
-"""What every partition keeps, whatever its settings: `PARTITIONS`, rule by rule."""
+"""The guarantees of every partition for all settings: `PARTITIONS`, rule by rule."""
 
 from __future__ import annotations
 

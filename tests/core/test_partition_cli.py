@@ -24,7 +24,7 @@ Y = load("digits", explicit=True).train_y
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of one's own, a wide screen, no network, no MNIST."""
+    """An empty folder, a wide screen, no network, no MNIST."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("DUALML_OFFLINE", "1")
@@ -34,7 +34,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Any:
-    """What the command prints, called in this process."""
+    """Return a function that runs the command in this process and returns its output."""
 
     def called(name: str | None = None, *settings: str, **options: Any) -> str:
         command(name, list(settings) or None, **{"data": "digits" if name else None, **options})

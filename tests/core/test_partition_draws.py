@@ -1,4 +1,4 @@
-"""Partitions by chance: what their distributions must show."""
+"""Random partitions and the distributions they must show."""
 
 from __future__ import annotations
 

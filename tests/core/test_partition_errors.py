@@ -1,4 +1,4 @@
-"""What partitions refuse: one line, with the numbers and the remedy."""
+"""Refused partitions: a one-line error with the numbers and the remedy."""
 
 from __future__ import annotations
 

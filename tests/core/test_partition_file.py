@@ -1,4 +1,4 @@
-"""Partitions in files: what is kept, and files that are none."""
+"""Partitions in files: what is kept, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What single partitions are, by numbers known beforehand."""
+"""Single partition rules with results known in advance."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def test_fractions_are_rounded_by_the_largest_remainder() -> None:
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5000009), (0.3333331,) * 3, (0.5, 0.4999991)])
 def test_fractions_that_nearly_add_up_still_deal_every_one_of_many(shares: tuple[float]) -> None:
-    """Of 10⁷ samples, nine are the millionth by which the shares may miss one."""
+    """Fractions that nearly add up assign every one of 10⁷ samples: nine fall into the allowed
+    millionth."""
     assert sum(Fractions(fractions=shares).sizes(10**7, len(shares))) == 10**7
 
 
@@ -140,7 +141,8 @@ def test_distributed_sampler_fills_up_or_leaves_out() -> None:
 
 
 def test_the_permutation_of_pytorch() -> None:
-    """What ``torch.randperm(10, generator=torch.Generator().manual_seed(seed))`` returns."""
+    """The permutation equals ``torch.randperm(10,
+    generator=torch.Generator().manual_seed(seed))``."""
     assert torch_permutation(10, 0).tolist() == [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]
     assert torch_permutation(10, 2**32).tolist() == torch_permutation(10, 0).tolist()
     assert torch_permutation(1, 0).tolist() == [0]

@@ -1,4 +1,4 @@
-"""Pipelines in seconds, a split in width against a split in depth, and the drawings of both."""
+"""Pipeline times in seconds, tensor against pipeline parallelism, and the drawings of both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMES = st.floats(0, 1, allow_subnormal=False)
 
 
 def check(timeline: Timeline, owners: Sequence[int], travel: Sequence[float]) -> None:
-    """Everything after what it needs, one thing at a time on each rank and each link."""
+    """Assert that everything runs after its inputs, one thing at a time per rank and link."""
     spans = {s.action: s for row in timeline.spans for s in row}
     arrivals = {(m.action, m.target): m.end for m in timeline.messages}
     for row in timeline.spans:
@@ -81,7 +81,8 @@ def test_any_times_keep_the_order(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("m", [1, 4, 9])
 def test_free_messages_leave_the_bubble_of_the_formula(m: int) -> None:
-    """Also with a backward pass twice as long as a forward pass: the formula knows only the sum."""
+    """With free messages the bubble is the formula's, also when backward takes twice as long: only
+    the sum matters."""
     for name in ("gpipe", "1f1b", "eager-1f1b"):
         found = simulate_pipeline(build(name, range(4), m), 1e-3, 2e-3)
         assert found.bubble == pytest.approx(bubble(4, m))

@@ -1,4 +1,4 @@
-"""The plan is the same for the same experiment, data and seeds, and says where it is not."""
+"""Equal experiments, data and seeds give equal plans; otherwise the difference is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds of updates on ranks that share cores: the constants, and how they are found."""
+"""Update times of ranks that share cores: the constants, and how they are determined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYOUTS: list[tuple[Shape, dict[str, int], int | None]] = [
 
 
 def free(cores: int) -> Machine:
-    """Whose messages and calls cost nothing."""
+    """Return a machine whose messages and calls cost nothing."""
     return Machine(cores, 2e10, 4e9, 1.0, *7 * (0.0,), 1.0)
 
 

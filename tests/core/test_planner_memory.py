@@ -1,4 +1,4 @@
-"""Bytes of a device against the published tables and formulas."""
+"""Device memory against published tables and formulas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TINY = Shape("tiny", 12, 256, 8, 8, 1024, 1000, 128)
 
 
 def rounds_to(value: float, published: float) -> bool:
-    """Whether a value is the published one, cut or rounded in the digits that it has."""
+    """Return whether a value equals the published one, truncated or rounded to its digits."""
     digits = len(f"{published:g}".partition(".")[2])
     return abs(value - published) < 10.0**-digits
 
@@ -84,7 +84,8 @@ def test_selective_recomputation_saves_what_is_said() -> None:
 
 
 def test_grouped_heads_gates_and_precision_are_counted() -> None:
-    """By hand: 2 bytes for each element that a layer of Llama keeps, no masks."""
+    """Grouped heads, gates and precision match a count by hand: 2 bytes per saved element of a
+    Llama layer, no masks."""
     shape = find("llama3-70b")
     h, f, kv, s = 8192, 28672, 1024, 8192
     elements = 4 * h + 2 * h + 2 * kv + 3 * f  # norms' and parts' inputs; q and output; k, v; gates
@@ -154,8 +155,8 @@ def by_hand(zero: int, n: int, precision: str) -> tuple[float, float, float]:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("zero", range(4))
 def test_a_whole_model_on_replicas(zero: int, precision: str) -> None:
-    """On one stage the states are those of all parameters: 8Ψ + 8Ψ/N, 4Ψ + 12Ψ/N, 16Ψ/N in float32,
-    4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N in mixed precision, with ZeRO-3 and the largest unit gathered."""
+    """Unsplit replicas hold the published ZeRO states: 8Ψ + 8Ψ/N, 4Ψ + 12Ψ/N, 16Ψ/N in float32, and
+    4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N in mixed precision; ZeRO-3 adds the largest unit, gathered."""
     held = memory(TINY, Layouts.one(8, dp=4, zero=zero), PRECISIONS[precision])
     expected = by_hand(zero, 4, precision)
     assert (held.weights[0], held.gradients[0], held.optimizer[0]) == pytest.approx(expected)
@@ -164,7 +165,8 @@ def test_a_whole_model_on_replicas(zero: int, precision: str) -> None:
 
 
 def test_a_device_never_holds_more_where_more_share() -> None:
-    """Of everything that layouts can choose, sharing more never costs memory."""
+    """Sharding over more devices never raises the memory of a device, for every choice of a
+    layout."""
     one = {"dp": 2, "pp": 1, "tp": 2, "sp": False, "zero": 0, "recompute": "none"}
     base = memory(TINY, Layouts.one(16, **one), MIXED).total[0]  # type: ignore[arg-type]
     for change in ({"tp": 4}, {"sp": True}, {"zero": 1}, {"recompute": "selective"}, {"cp": 2}):

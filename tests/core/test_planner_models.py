@@ -1,4 +1,4 @@
-"""Models by name and by file, and their parameters against what was published."""
+"""Models by name and by file, with their published numbers of parameters."""
 
 from __future__ import annotations
 

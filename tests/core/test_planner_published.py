@@ -1,4 +1,4 @@
-"""Published runs against predictions, and the page that shows them."""
+"""Published training runs against predictions, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_meshes_of_llama_3() -> None:
 
 
 def teraflops(shape: Shape, batch: int, **layout: int) -> float:
-    """Of each of 64 A100s with full recomputation."""
+    """Return teraflops per GPU of 64 A100s with full recomputation."""
     x = Layouts.one(batch, recompute="full", **layout)  # type: ignore[arg-type]
     took = seconds(shape, x, cluster_of(find(FITTED), 64, "mixed"), PRECISIONS["mixed"])
     return shape.flops(batch, "full") / 64 / float(took.total[0]) / 1e12

@@ -1,4 +1,4 @@
-"""The search: what it considers, what it finds, what it says binds."""
+"""The layout search: its candidates, its results, and the constraint it reports as binding."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_more_memory_never_makes_it_slower_and_binds_until_it_does_not() -> None
 
 
 def test_nothing_fits() -> None:
-    """It says which is nearest and by how much it misses."""
+    """If nothing fits, the nearest layout and its excess are reported."""
     found = plan(asked("gpt3-175b", devices=8, memory="80GB"))
     with pytest.raises(UserError) as error:
         _ = found.best

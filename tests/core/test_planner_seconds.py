@@ -1,4 +1,4 @@
-"""Seconds of an update against closed forms, a pipeline's simulation and published equations."""
+"""Update times against closed forms, a pipeline simulation and published equations."""
 
 from __future__ import annotations
 
@@ -132,14 +132,15 @@ def test_a_pipeline_takes_what_its_simulation_says(p: int, m: int) -> None:
 
 
 def work(shape: Shape) -> tuple[float, float]:
-    """Seconds of a layer and of the output for one sequence, there and back."""
+    """Return the seconds of a layer and of the output for one sequence, forward and backward."""
     products, scores = shape.layer_flops()
     tokens = shape.sequence / 312e12
     return 3 * tokens * (products + scores), 6 * tokens * shape.hidden * shape.vocabulary
 
 
 def stages(layers: int, p: int) -> list[int]:
-    """The last stages have one layer less; of several such one is moved to the front."""
+    """Return the layers per stage: the last stages have one less; with several, one is moved to the
+    front."""
     most, short = -(-layers // p), -layers % p
     counts = [most] * (p - short) + [most - 1] * short
     if short >= 2:

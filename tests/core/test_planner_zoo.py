@@ -1,4 +1,4 @@
-"""dualml's own models laid out: as shapes, as arms, and what each rank then has."""
+"""Layouts of dualml's own models: as shapes, as arms, and the resulting memory of each rank."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_shape_has_the_parameters_of_the_model(name: str, sizes: dict[str, o
 
 
 def test_gpt_2_and_llama_by_their_sizes() -> None:
-    """What docs/gpt.md says of both."""
+    """GPT-2 and Llama have the sizes that docs/gpt.md states."""
     sizes = ["sizes.width=4096", "sizes.blocks=32", "sizes.heads=32", "sizes.kv_heads=32",
              "sizes.inner=11008", "data.words=32000", "data.length=2048"]  # fmt: skip
     assert find("gpt_llama", overrides=sizes).parameters == find("llama-7b").parameters
@@ -102,7 +102,8 @@ def layouts(shape: Shape) -> Iterator[Layouts]:
 
 @pytest.mark.parametrize("name", ["gpt", "gpt_llama"])
 def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str) -> None:
-    """Of 1 to 8 ranks, from the split and the units that a run would have, without one."""
+    """Every rank of every layout of 1 to 8 ranks has the predicted states, computed from split and
+    units without a run."""
     sizes = {"width": 32, "blocks": 4, "heads": 4, "kv_heads": 4}
     spec = model(name, words=64, length=8, sizes=sizes)
     shape, count = shape_of(spec, 16), 0

@@ -1,4 +1,4 @@
-"""Whole runs whose ranks share out positions, on the referee; and the pages about them."""
+"""Whole runs with context parallelism on the reference, and the pages about them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def power() -> Any:
 
 
 def file(**tensors: float) -> dict[str, Any]:
-    """An envelope file of three updates; the loss widens from 1e-7 to 4e-7."""
+    """Return an envelope file of three updates; the loss widens from 1e-7 to 4e-7."""
     told = {key.replace("__", "/"): width for key, width in tensors.items()}
     return {"draws": 3, "loss": [1e-7, 2e-7, 4e-7], "tensors": told}
 

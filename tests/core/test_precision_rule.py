@@ -1,4 +1,4 @@
-"""The rule of lower precisions: rounding, which layer holds what, the scale, the settings."""
+"""The low-precision rules: rounding, the dtype of each layer, the loss scale, the settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ VALUES = VALUES[np.abs(VALUES) > 2.0**-14]  # normal numbers of float16, too
 
 
 def nearest(x: float, digits: int) -> float:
-    """By definition: a multiple of the unit in the last place, of two the even one."""
+    """Return the nearest representable number by definition: a multiple of the unit in the last
+    place, ties to even."""
     unit = 2.0 ** (np.floor(np.log2(abs(x))) - digits + 1)
     return float(np.round(x / unit) * unit)
 

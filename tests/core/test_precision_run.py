@@ -1,4 +1,4 @@
-"""Whole runs in a lower precision on the referee: no framework needed."""
+"""Whole low-precision runs on the reference (no framework needed)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An experiment that starts from a BERT in a folder: what it becomes, and what does not fit."""
+"""An experiment that starts from a BERT folder: the resulting model, and folders that do not
+fit."""
 
 from __future__ import annotations
 
@@ -247,7 +248,7 @@ def test_a_folder_for_another_model(lab: Path) -> None:
 
 
 def words(**places: int) -> tuple[str, ...]:
-    """The vocabulary with words elsewhere."""
+    """Return the vocabulary with some special tokens at other positions."""
     out = list(WORDS)
     for word, at in places.items():
         out.remove(f"[{word}]")

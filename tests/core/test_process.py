@@ -1,4 +1,4 @@
-"""Workers that are forked: processes of their own, ended like any other, and with their owner."""
+"""Forked workers are real processes: they end like any other, and with their owner."""
 
 from __future__ import annotations
 

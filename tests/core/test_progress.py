@@ -1,4 +1,4 @@
-"""What a run shows on standard error where there is no terminal, and of which data it speaks."""
+"""The progress of a run on standard error without a terminal, and the data it refers to."""
 
 from __future__ import annotations
 

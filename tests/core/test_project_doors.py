@@ -1,5 +1,5 @@
-"""A project's file of defaults, which may be anybody's: whatever it holds, a command goes on or
-ends in a line, writes nothing, and waits for nothing."""
+"""A project's file of defaults may come from anybody: whatever it holds, a command continues or
+ends with one line, writes nothing, and never waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_LINE = 3000
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder deep in a project, as the current one; the user has no file."""
+    """Change into a folder deep inside a project; the user has no file."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("DUALML_CONFIG", "")
     (tmp_path / "work/deep").mkdir(parents=True)

@@ -39,8 +39,8 @@ def undocumented(item: Item) -> bool:
 
 
 def unnamed(item: Item) -> list[str]:
-    """Of two and more parameters those that are in no ``Args:`` and nowhere in code quotes; a class
-    may say once what its methods share."""
+    """Return parameters, if there are two or more, that are neither in an ``Args:`` section nor in
+    code quotes. A class may document what its methods share once."""
     names = list(parameters(item))
     return [name for name in names if not says(item, name)] if len(names) > 1 else []
 
@@ -60,7 +60,7 @@ def unitless(item: Item) -> list[str]:
 
 
 def silent(item: Item) -> set[str]:
-    """Errors that it raises and says nothing of."""
+    """Return the errors that a function raises and does not document."""
     return {name for name in raised(item) & ERRORS
             if not re.search(rf"Raises\b.*\b{name}\b", item.doc, re.S)}  # fmt: skip
 

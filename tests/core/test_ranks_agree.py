@@ -1,4 +1,4 @@
-"""What is compared of the ranks of a trial: weights within rounding, bytes by the closed form."""
+"""The checks between the ranks of a trial: weights within rounding, bytes by the closed form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WEIGHT, BIAS = RANDOM.normal(size=(50, 20)).astype(np.float32), np.full(20, 1e-4
 
 
 def on_two(change: Callable[[dict[str, Any]], Any], step: int = 1, ranks: Any = None) -> Any:
-    """What two ranks find, of which the second has changed its copy."""
+    """Return the results of two ranks, of which the second has changed its copy."""
 
     def work(comm: Communicator) -> Any:
         arrays = {"weight": WEIGHT.copy(), "bias": BIAS.copy()}
@@ -135,7 +135,7 @@ def test_a_split_moves_its_messages_and_a_ring_for_each_collective() -> None:
 
 
 def failed(trial: dict[str, Any]) -> None:
-    """The second seed's ranks of DDP trained apart."""
+    """Make the second seed's DDP trial fail because its ranks diverged."""
     if (trial["arm"], trial["seed"]) == ("ddp", 1):
         trial |= {"status": "failed", "reason": f"rank 0: {APART}: arm ddp: …"}
 

@@ -1,4 +1,4 @@
-"""What a user can get wrong about ranks: one line that names the numbers and the remedy."""
+"""User errors about ranks: a one-line message with the numbers and the remedy."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_checked_collectives_give_the_same_numbers(lab: Path, tmp_path: Path) ->
 
 
 def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
-    """What the ranks of a trial do first, before any framework is asked."""
+    """A rank that never joins is named in time, at the rendezvous, before any framework is used."""
     from dualml.communicator import FileBoard
     from dualml.communicator.place import exchange_notes
     from dualml.errors import CommunicationError

@@ -1,4 +1,4 @@
-"""Whole runs with several ranks, threads of the referee: no framework needed."""
+"""Whole runs with several ranks, as threads of the reference (no framework needed)."""
 
 from __future__ import annotations
 
@@ -210,7 +210,8 @@ def test_the_loopback_counter_counts() -> None:
 
 
 def test_ranks_with_other_initial_weights_are_named() -> None:
-    """What rank 0 broadcasts is what every rank must have planned."""
+    """Ranks with other initial weights are named: the weights that rank 0 broadcasts must be
+    planned by all."""
     from dualml.errors import CommunicationError
     from dualml.reference.communicator import run_threads
     from dualml.worker.join import agree_on_weights
@@ -225,7 +226,8 @@ def test_ranks_with_other_initial_weights_are_named() -> None:
 
 
 def test_a_server_that_waits_for_nobody_tells_the_memory_of_every_rank(tmp_path: Path) -> None:
-    """Its updates are under way until all have caught up: nothing else may be said before."""
+    """A server that waits for nobody still reports the memory of every rank, after all have caught
+    up."""
     lab = tmp_path / "free.toml"
     planned = "parameter_server_async"
     lab.write_text(TOML.replace(f'"{planned}"', f'"{planned}", arrival = "free"'))

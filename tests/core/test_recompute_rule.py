@@ -1,4 +1,4 @@
-"""Which layers are computed again, what is kept then, and that no number changes."""
+"""The recomputed layers, the saved activations, and that no result changes."""
 
 from __future__ import annotations
 
@@ -216,7 +216,8 @@ def test_the_referee_keeps_the_closed_form_to_the_byte(name: str, setting: Any) 
 
 
 def test_less_is_kept_by_what_was_inside() -> None:
-    """Of the text classifier the weights of two attentions, of four heads of 7 × 7 each."""
+    """Selective recomputation saves fewer activations: for the text classifier it omits the weights
+    of two attentions, four heads of 7 × 7 each."""
     all_kept, selective = (
         kept(TEXT, KEPT, WIDTH, recomputed(TEXT, s)) for s in ("none", "selective")
     )

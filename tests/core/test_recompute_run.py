@@ -1,4 +1,4 @@
-"""Whole runs that compute activations again, on the referee: no framework needed."""
+"""Whole runs with recomputation on the reference (no framework needed)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The referee's backward against finite differences, and its losses against their definitions."""
+"""The reference's backward passes against finite differences, and its losses against their
+definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of sequences: the referee's backward, shapes, descriptions, and initial weights."""
+"""Sequence layers: the reference's backward passes, shapes, descriptions, and initial weights."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_gradient_is_the_derivative_of_the_loss(name: str, loss: str) -> None:
 
 
 def test_a_part_of_a_model_gives_the_gradient_of_what_it_was_given() -> None:
-    """From the middle of one residual connection to the middle of the next: a stack of two."""
+    """A part of a model returns the gradient of its inputs: from inside one residual connection to
+    inside the next, a stack of two."""
     spec = model("vit")
     start = {n: w.astype(np.float64) for n, w in initial_weights(spec, 0).items()}
     x = np.random.default_rng(0).normal(size=(3, 1, 28, 28))
@@ -210,7 +211,7 @@ def test_a_description_is_read_back(spec: ModelSpec) -> None:
 def test_the_first_models_keep_their_description_and_weights(
     name: str, described: str, drawn: str
 ) -> None:
-    """What the plans of older runs hold: written down when there was nothing else."""
+    """The first models keep their description and weights, as recorded in plans of older runs."""
     spec = model(name)
     text = json.dumps(spec.describe(), sort_keys=True)
     numbers = b"".join(w.tobytes() for w in initial_weights(spec, 0).values())

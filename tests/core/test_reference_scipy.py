@@ -1,4 +1,4 @@
-"""The referee's convolution against SciPy's, which shares no line with it."""
+"""The reference's convolution against SciPy's, which shares no code with it."""
 
 from __future__ import annotations
 

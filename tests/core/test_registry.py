@@ -1,4 +1,4 @@
-"""Registries: a file in a room is found by itself; names are unique; tables have an order."""
+"""Registries: a file in a package is discovered; names are unique; tables are ordered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ORDER = {
     "registry", [RULES, STRATEGIES, PARTITIONS, SCHEDULES], ids=lambda r: r.noun
 )
 def test_what_comes_with_dualml_in_the_order_of_tables(registry: Registry[object]) -> None:
-    """What somebody adds may stand among them."""
+    """Built-in entries keep the order of tables, and added ones may stand between them."""
     assert [name for name in registry if name in ORDER[registry.noun]] == ORDER[registry.noun]
     with pytest.raises(UserError, match=f"unknown {registry.noun} 'nonesuch'"):
         registry.find("nonesuch")
@@ -58,7 +58,7 @@ def test_formulas_can_be_drawn(name: str) -> None:
 def room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Registry[object]:
-    """A package with three files that register a thing each."""
+    """A package with three files that register one thing each."""
     name = f"room_of_{request.node.name}"
     package = tmp_path / name
     package.mkdir()

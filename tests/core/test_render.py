@@ -1,4 +1,4 @@
-"""Files for Compose and Kubernetes, held against the published schemas of their engines."""
+"""Files for Compose and Kubernetes, checked against the engines' published schemas."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_kubernetes_takes_it(request_: Request, kind: str) -> None:
 
 
 def changed(document: Any, *path: str | int, to: Any) -> Any:
-    """A copy with another value, or None, at a place."""
+    """Return a copy with another value at a place; None removes it."""
     copied = copy.deepcopy(document)
     inner = copied
     for step in path[:-1]:
@@ -125,7 +125,8 @@ def test_the_run_folder_is_on_the_first_node_only() -> None:
 
 
 def filled(words: list[str], values: dict[str, str]) -> list[str]:
-    """As the kubelet does it; Compose has no brackets, and none is left for it to fill in."""
+    """Expand variables as the kubelet does; Compose has no brackets, so nothing is left to
+    expand."""
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else values.get(match[1], match[0])

@@ -1,4 +1,5 @@
-"""Commands as files for engines: against the published schemas, and as containers start them."""
+"""Commands as files for engines: checked against the published schemas, and run as containers start
+them."""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ assert os.path.isdir(os.environ["DUALML_JOB_OUT"])
 
 
 def test_containers_become_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What two containers are told, as two processes."""
+    """Two processes with the commands of two containers become workers of one run."""
     Path("meet.py").write_text(MEET)
     monkeypatch.setattr("dualml.render.request.PORT", free_port())
     asked = command_request([sys.executable, "meet.py"], 2, 0, OPTIONS, lend=False)

@@ -1,4 +1,5 @@
-"""The engines' own programs read what is rendered, where they are installed and need no server."""
+"""The engines' own programs accept the rendered files, where they are installed and need no
+server."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
 
 
 def compose_here() -> list[str]:
-    """How Docker Compose 2 or newer is called; empty where there is none."""
+    """Return the command of Docker Compose 2 or newer, empty if there is none."""
     for words in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(words[0]):
             version = [*words, "version", "--short"]
@@ -66,7 +67,8 @@ def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
 
 @pytest.mark.parametrize("rate", [10**3, 10**8, 10**12])
 def test_tc_takes_the_rate(rate: int) -> None:
-    """In a network namespace of its own, with one end of a pair of devices for ``eth0``."""
+    """tc accepts the rate, in a separate network namespace with one end of a veth pair as
+    ``eth0``."""
     pair = "ip link add eth0 type veth peer name other"
     unshared = ["unshare", "--net", "sh", "-c"]
     if (

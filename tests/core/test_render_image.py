@@ -1,4 +1,4 @@
-"""The image fits what is rendered for it, and what dualml's package says of itself."""
+"""The image fits the files rendered for it, and dualml's package metadata."""
 
 from __future__ import annotations
 

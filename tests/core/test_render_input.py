@@ -1,4 +1,4 @@
-"""What cannot be rendered is one line with exit code 2, and nothing is written."""
+"""Requests that cannot be rendered: a one-line error, exit code 2, and nothing written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container does of a run: real processes where one of NumPy will do."""
+"""The part of a run that a container does, as real processes where one with NumPy suffices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["lab"]
 
 
 def becomes(request_: object, number: str, host: str = "localhost") -> list[str]:
-    """The command of a node, without Python's."""
+    """Return the command of a node, without Python's part."""
     words = request_.command(number, host)  # type: ignore[attr-defined]
     assert words[: words.index("--node")] == ["python3", "-P", "-m", "dualml.render.node"]
     command = node.command(node.options(words[4:]))

@@ -1,4 +1,4 @@
-"""What an engine would find when it is too late is found before a file is written."""
+"""Broken references, which an engine would report too late, are found before a file is written."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def problems(parts: dict[str, Any]) -> list[str]:
 
 
 def pod(parts: dict[str, Any]) -> Any:
-    """That of the last part of a Volcano job."""
+    """Return the pod specification of the last part of a Volcano job."""
     return parts["Job"]["spec"]["tasks"][-1]["template"]["spec"]
 
 

@@ -1,4 +1,4 @@
-"""The sentences: their numbers are those of the run, and change with them."""
+"""The report's sentences: their numbers are those of the run, and change with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def records(path: Path, change: Callable[[dict], None]) -> None:
 
 
 def set_accuracy(folder: Path, arm: str, backend: str, reach: int) -> None:
-    """Every seed of that arm and backend reaches 95 % at update ``reach``, 10 % before it."""
+    """Make every seed of an arm and backend reach 95 % at update ``reach``, and 10 % before it."""
     for path in folder.glob(f"trials/{arm}/{backend}/seed*/rank0.jsonl"):
 
         def change(record: dict) -> None:

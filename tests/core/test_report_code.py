@@ -1,4 +1,4 @@
-"""Key code is our own source as it stands, found without importing a framework."""
+"""Key code is quoted from our own source, found without importing a framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of an update: the table, the figure, and what is said of the closed form."""
+"""Memory of an update: the table, the figure, and the sentences about the closed form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[list[dict[str, Any]]], None]
 
 
 def make(folder: Path, change: Change = lambda trials: None, ranks: int = 1) -> Path:
-    """Every trial that ended well counted; MindSpore does not show activations."""
+    """Write a run whose successful trials counted memory; MindSpore does not report activations."""
 
     def counted(run: dict[str, Any]) -> None:
         trials = [t for t in run["trials"] if t["status"] == "ok"]

@@ -1,4 +1,4 @@
-"""Ranks that share one model in every mesh: bytes, messages and bubbles side by side."""
+"""Ranks that share a model in every mesh: bytes, messages and bubbles side by side."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setitem(fake_splits.ARMS, name, fake_splits.arm(4, split))
 
     def counted(run: dict[str, Any]) -> None:
-        """The closed form on every rank; a rank has more activations the later it comes."""
+        """Give every rank the closed form's memory; later ranks have more activations."""
         for trial in run["trials"]:
             if trial["arm"] in MESHES:
                 plan = fake_splits.plan_of(fake_splits.ARMS[trial["arm"]])

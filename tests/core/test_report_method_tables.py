@@ -1,4 +1,4 @@
-"""The tables of a run of methods: who is in which, and what their cells say."""
+"""The tables of a run of methods: their rows and cells."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def tables(run: Run, topic: Any = methods, words: Words = EN) -> dict[str, Table
 
 
 def arms(table: Table) -> list[str]:
-    """In their order, of all rows."""
+    """Return the arms in the order of the rows."""
     column = [c.key for c in table.columns].index("arm")
     return [row[column].text for row in table.cells]
 
 
 def notes(table: Table, arm: str) -> dict[str, str]:
-    """Column → what stands beneath the cell of an arm."""
+    """Return column → text below the cell of an arm."""
     (line,) = (row for row in table.cells if row[1].text == arm)
     return {c.key: cell.note for c, cell in zip(table.columns, line, strict=True)}
 
@@ -107,7 +107,8 @@ def test_lines_changed_stand_in_the_table(run: Run) -> None:
 
 
 def reached(run: Run, arm: str) -> list[float]:
-    """Of each seed the first evaluation with 95 % of what the reference ends with, by hand."""
+    """Return, by hand, each seed's first evaluation that reaches 95 % of the reference's final
+    accuracy."""
     goal = 0.95 * np.mean([t.test_accuracy for t in run.select("single")])
     seconds = []
     for trial in run.select(arm):
@@ -243,7 +244,7 @@ def test_code_that_puts_together_is_shown_whole(run: Run) -> None:
 @pytest.mark.parametrize(("ranks", "samples"), [(2, 2000), (3, 1100), (4, 600)])
 def test_predictions_are_dealt_as_the_evaluation_deals_them(ranks: int, samples: int) -> None:
     class Counting:
-        """Counts the samples that a rank predicts."""
+        """A communicator that counts the samples a rank predicts."""
 
         size, rank, seen = ranks, 0, 0
 

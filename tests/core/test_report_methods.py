@@ -1,4 +1,4 @@
-"""The table of methods: the time of an update beside its closed form."""
+"""The table of methods: the time of an update next to its closed form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARMS = {
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """One process has two threads; each of two processes has what the trial recorded."""
+    """A run: one process has two threads; two processes each have what the trial recorded."""
 
     def change(content: dict) -> None:
         for trial in content["trials"]:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.whole
 
 
 class Page(HTMLParser):
-    """Visible text by element, all attributes, and whether the tags close in order."""
+    """An HTML parser: visible text by element, all attributes, and whether tags close in order."""
 
     VOID = {"meta", "link", "br", "img", "hr", "input"}  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""Partitions in the report: what was dealt, and sampling against a partition."""
+"""Partitions in the report: what was assigned, and sampling against partitioning."""
 
 from __future__ import annotations
 

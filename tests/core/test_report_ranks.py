@@ -43,7 +43,7 @@ def blocks(folder: Path, kind: type[B]) -> list[B]:
 
 
 def cells(made: Table, *texts: str) -> list[str]:
-    """Texts of the one row that holds all of these."""
+    """Return the texts of the only row that contains all of these texts."""
     return list(row(made, *texts).values())
 
 
@@ -270,7 +270,7 @@ def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
 
 
 def test_a_strategy_of_others_has_a_name_and_a_colour(tmp_path: Path) -> None:
-    """Of a newer version, or registered by somebody else: it is measured, trained and drawn."""
+    """An unknown strategy, of a newer version or a plugin, is measured, trained and drawn."""
 
     def rename(run: dict) -> None:
         arms = run["experiment"]["arms"]

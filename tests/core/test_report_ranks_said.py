@@ -1,4 +1,4 @@
-"""Several ranks in the report: its sentences hold the numbers of the run."""
+"""Several ranks in the report: the sentences hold the numbers of the run."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_headline_counts_workers(folder: Path, tmp_path: Path) -> None:
 
 
 def crowded(folder: Path) -> set[str]:
-    """Topics with a notice that their times are no speed-ups."""
+    """Return the topics that warn that their times are no speed-ups."""
     return {
         section.name
         for section in page(folder).blocks

@@ -1,4 +1,4 @@
-"""One rank against several: the report's speed-ups, efficiencies and what it says of them."""
+"""One rank against several: the report's speed-ups, efficiencies and sentences about them."""
 
 from __future__ import annotations
 

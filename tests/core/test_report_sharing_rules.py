@@ -1,4 +1,4 @@
-"""The principle and the code of sharing out and of computing again."""
+"""The report's principle and code cards on sharding and recomputation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def cards(run: Run, topic: str) -> dict[str, list[str]]:
-    """Title of a card → the arms that it names."""
+    """Return the title of a card → the arms that it names."""
     found = [b for b in page_parts.evidence(run, topic, Words("en")) if isinstance(b, Card)]
     assert all(any(isinstance(b, Formula) for b in card.blocks) for card in found)
     said = {card.title: [b.text for b in card.blocks if isinstance(b, Prose)] for card in found}

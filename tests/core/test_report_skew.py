@@ -1,4 +1,4 @@
-"""Partitions in the report: skew, epochs that end earlier, and the page with all of it."""
+"""Partitions in the report: label skew, epochs that end earlier, and the complete page."""
 
 from __future__ import annotations
 

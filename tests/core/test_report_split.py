@@ -1,4 +1,4 @@
-"""Split models in the report: what is on the page, and which arms a chapter needs."""
+"""Split models in the report: the contents of the page, and the arms that a chapter needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a method really trained, by what its trials recorded, decides whether it is ranked."""
+"""What a method really trained, as its trials recorded it, decides whether it is ranked."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def why(folder: Path, arm: str, words: Words = EN) -> str:
 
 
 def altered(arm: str, **values: Any) -> Change:
-    """Of one arm the trial recorded something else."""
+    """Change what the trial of one arm recorded."""
     return lambda trial: trial.update(values) if trial["arm"] == arm else None
 
 
 def forged(arm: str, rank: int) -> Change:
-    """A rank of an arm trained on other samples, as many of them."""
+    """Make a rank of an arm train on other samples, the same number of them."""
 
     def change(trial: dict[str, Any]) -> None:
         if trial["arm"] == arm:

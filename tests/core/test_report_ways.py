@@ -1,4 +1,4 @@
-"""Other ways to make an update, larger batches: the report's numbers, and its pages."""
+"""Update variants and larger batches: the report's numbers and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of ranks that share out state, gradients and weights, and of its price."""
+"""The report on ranks that shard state, gradients and weights, and the cost of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def cells(run: Run, topic: str, name: str, *texts: str) -> dict[str, Any]:
-    """Column → cell of the one row with these texts, in a cell or beneath one."""
+    """Return column → cell of the only row with these texts, in a cell or below one."""
     table = page_parts.evidence_tables(run, topic, Words("en"))[name]
     lines = [
         line for line in table.cells if set(texts) <= {t for c in line for t in (c.text, c.note)}

@@ -1,4 +1,4 @@
-"""Trials of one group whose ranks cannot be started again after one of them failed."""
+"""The remaining trials of a group whose ranks cannot be restarted after one of them failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`dualml run --resume`: nothing done twice, nothing lost, nothing else taken for a run."""
+"""`dualml run --resume`: nothing done twice, nothing lost, and no other folder mistaken for a
+run."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ __all__ = ["lab"]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the arm `gd` that has ended well; tests take a copy of it."""
+    """A finished run of the arm `gd`; tests take copies of it."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "tiny.toml").write_text(TOML)
     run(folder / "tiny.toml", folder / "o", "--arm", "gd")
@@ -32,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def out(whole: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
+    """A copy of the finished run."""
     return Path(shutil.copytree(whole, tmp_path / "o"))
 
 
@@ -84,7 +85,7 @@ def wait_for_checkpoint(place: Path, process: subprocess.Popen[str]) -> None:
 
 
 def records(out: Path) -> list[dict[str, Any]]:
-    """All records without the seconds, which no two runs share."""
+    """Return all records without the seconds, which differ between runs."""
     lines = (out / "trials/sgd/numpy/seed0/rank0.jsonl").read_text().splitlines()
     return [{k: v for k, v in strict(line).items() if k != "seconds"} for line in lines]
 
@@ -150,7 +151,7 @@ def test_a_plan_cut_short_is_one_line(out: Path, name: str, kept: int) -> None:
 
 
 def interrupted(lab: Path, out: Path) -> Path:
-    """A run of ``lab`` that was ended after a checkpoint; the folder of its trial."""
+    """Interrupt a run of ``lab`` after a checkpoint and return the folder of its trial."""
     process = start("run", lab, "--backend", "numpy", "--out", out,
                     "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=6000",
                     "--set", "data.test=1", "--set", "evaluation.train_samples=1",

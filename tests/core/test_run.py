@@ -1,4 +1,4 @@
-"""`dualml run` from the outside, with the referee as the only backend: no framework is needed."""
+"""`dualml run` from the outside, with the reference as the only backend (no framework needed)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def test_the_run_folder_holds_what_the_contract_says(lab: Path, tmp_path: Path) 
 
 
 def test_the_same_experiment_gives_the_same_numbers(lab: Path, tmp_path: Path) -> None:
-    """Also in processes that start from nothing, as a user's do: the other tests' are `forked`.
+    """Equal experiments give equal numbers, also in fresh processes as users start them (other
+    tests fork, see `forked`), with equal numbers of threads: partial sums would round
+    differently.
 
     With as many threads: sums in parts round otherwise, and beside other work there are fewer.
     """

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.whole
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one arm on the referee, and its lab."""
+    """A run of one arm on the reference, with its lab file."""
     home = tmp_path_factory.mktemp("runs")
     (home / "tiny.toml").write_text(TOML)
     done = dualml("run", "tiny.toml", "--backend", "numpy", "--arm", "gd", "--no-report", "--out",
@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose ``runs/`` has three runs: the newest, one that failed, one of last year."""
+    """A folder whose ``runs/`` has three runs: a new one, a failed one, and one of last year."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DUALML_JOBS", str(tmp_path / "jobs"))
     for name, created in (("new", "2026-03"), ("bad", "2026-02"), ("old", "2025-01")):

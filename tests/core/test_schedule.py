@@ -1,4 +1,4 @@
-"""Pipeline schedules as data: text, JSON, the textbooks' numbers, any number of ranks."""
+"""Pipeline schedules as data: text, JSON, textbook numbers, any number of ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1  .
 
 
 def dealt(name: str, p: int, v: int, m: int) -> tuple[tuple[int, ...], int]:
-    """Owners and micro-batches that the schedule can have."""
+    """Return owners and a number of micro-batches that are valid for the schedule."""
     return tuple(range(p)) * v, -(-m // p) * p if name == "interleaved" else m
 
 

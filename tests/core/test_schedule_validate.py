@@ -1,4 +1,4 @@
-"""Schedules that cannot be carried out are refused, deadlocks with their true cycle."""
+"""Schedules that cannot run are refused, deadlocks with their actual cycle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dualml.split.schedules import SCHEDULES, build
 
 
 def check_cycle(programs: list[list[Action]], owners: tuple[int, ...]) -> None:
-    """Each rank waits for what the next one has not before the action that it waits with itself."""
+    """Assert that the deadlock is a true cycle: each rank waits for an action that the next rank
+    runs only after its own blocked action."""
     cycle = deadlock(programs, owners)
     assert len({wait.rank for wait in cycle}) == len(cycle) > 0
     for wait, then in zip(cycle, [*cycle[1:], cycle[0]], strict=True):

@@ -1,4 +1,4 @@
-"""The JSON of every command has a schema, published in the package, that it keeps."""
+"""The JSON output of every command follows a schema that is published in the package."""
 
 from __future__ import annotations
 

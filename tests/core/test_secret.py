@@ -1,4 +1,4 @@
-"""The secret of a class: where it may come from, and where it must not appear."""
+"""The secret of a class: its sources, and the places where it must not appear."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nobody() -> str:
 
 @pytest.fixture
 def plain(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No variable and no terminal."""
+    """No environment variable and no terminal."""
     clean_environ.setattr(secrets, "hide_secret", lambda: None)  # of the tests' own process
     clean_environ.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115
     return clean_environ

@@ -1,4 +1,4 @@
-"""The live page from outside: who is let in, what is shown, and what is not."""
+"""The live page from the outside: access, what is shown, and what is not."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_the_page_is_told_by_its_fingerprint_that_nothing_has_changed(tmp_path: 
 
 
 def drawn(page: str) -> int:
-    """Points of the curves."""
+    """Return the points of the curves."""
     return sum(points.count("|") for points in re.findall(r'data-points="([^"]*)"', page))
 
 
@@ -411,7 +411,7 @@ def test_help_does_not_wait_for_it() -> None:
 
 
 def test_jobs_are_looked_at_and_not_begun(tmp_path: Path) -> None:
-    """Of a queue whose process is gone, a job waits: looking starts nothing."""
+    """Jobs are read and never started: a waiting job whose queue process has gone keeps waiting."""
     jobs = Jobs(tmp_path / "jobs")
     folder = fake_run.make(tmp_path / "elsewhere/of-job", seeds=[0])
     job = jobs.add(on="local", words=["lab1", "--quick"], cwd=str(tmp_path), out=str(folder),

@@ -1,4 +1,4 @@
-"""The live page in a real browser: it follows a run, and keeps what a reader has done."""
+"""The live page in a real browser: it follows a run and keeps the reader's choices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Server]]:
-    """The place of the trial at work, and its server; pages ask again soon."""
+    """Return the folder of the running trial and its server; pages poll after a short time."""
     monkeypatch.setattr(shell, "EVERY_S", 0.1)
     monkeypatch.setattr(shell, "IDLE_S", 0.1)
     runs = tmp_path / "runs"
@@ -247,7 +247,8 @@ def test_hidden_pages_do_not_ask_and_lost_ones_say_so(
 
 
 def test_everything_has_a_name_and_can_be_reached(page: Browser, run: tuple[Path, Server]) -> None:
-    """As assistive software is told it: buttons, boxes, lists and links have names."""
+    """Every control is reachable and named: buttons, boxes, lists and links, as assistive software
+    sees them."""
     for path in ("/", "/run?run=one", "/run?run=one&run=done"):
         page.open(at(run[1], path))
         page.cdp("Accessibility.enable")
@@ -281,7 +282,8 @@ def test_nothing_is_loaded_from_elsewhere(page: Browser, run: tuple[Path, Server
 def test_the_report_is_shown_in_an_origin_of_its_own(
     page: Browser, run: tuple[Path, Server]
 ) -> None:
-    """It may come from another machine: its script cannot ask this server anything."""
+    """The report is shown in a separate origin: it may come from another machine, and its script
+    must not reach this server."""
     place, server = run
     folder = place.parents[3]
     (folder / "report.html").write_text("""<!doctype html><title>x</title><script>

@@ -1,4 +1,4 @@
-"""The live page against strangers, odd requests, and run folders with anything in them."""
+"""The live page against strangers, odd requests, and run folders with arbitrary contents."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def connect(live: Server, seconds: float = 10) -> socket.socket:
 
 
 def answer(live: Server, content: bytes, *, end: bool = True) -> bytes:
-    """All that the server says to these bytes, until it ends the connection."""
+    """Return the complete answer of the server to these bytes, until it closes the connection."""
     said = b""
     with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(content)
@@ -88,7 +88,7 @@ def answer(live: Server, content: bytes, *, end: bool = True) -> bytes:
 
 
 def in_time(live: Server, path: str = "/", seconds: float = 5) -> int:
-    """The status of a page that whoever holds the token asks for."""
+    """Return the status of a page that a client with the token requests."""
     begin = time.monotonic()
     status = ask(live, path)[0]
     assert time.monotonic() - begin < seconds
@@ -350,7 +350,7 @@ def test_a_pipe_in_one_run_holds_up_no_page(tmp_path: Path, name: str) -> None:
 
 
 def put(draw: Any, path: Path, content: bytes) -> None:
-    """Something else in place of a file."""
+    """Put something else in place of a file."""
     kind = draw(st.sampled_from(["pipe", "socket", "device", "loop", "outside", "folder", "deep",
                                  "bytes", "bytes", "value", "value", "nothing"]))  # fmt: skip
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What ``squeue`` says of a job, as `dualml jobs` tells it."""
+"""The states that ``squeue`` reports, as `dualml jobs` shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process has sent, as the system counts it."""
+"""The bytes that this process has sent, as the system counts them."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ def functions_in(path: Path) -> frozenset[str]:
 
 @cache
 def arms_of(path: str) -> frozenset[str]:
-    """Names of arms as they are written, and as they are called with several world sizes."""
+    """Return the names of arms, as written and as expanded for several world sizes."""
     expanded = load(str(ROOT / path), arms=["all"]).arms
     written = tomllib.loads((ROOT / path).read_text("utf-8"))["arms"]
     return frozenset(expanded) | frozenset(written)
 
 
 def problems_of(row: dict[str, Any]) -> list[str]:
-    """Everything that is wrong with one row."""
+    """Return everything that is wrong with one row."""
     wrong = []
     for place in row["where"]:
         path, _, arm = place.partition(": ")

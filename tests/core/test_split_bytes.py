@@ -1,4 +1,4 @@
-"""What a split plan says that crosses between ranks, what really crosses, and the plan on disk."""
+"""The bytes that cross between ranks, by the plan and as measured, and the plan on disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE = 51_902  # parameters of LeNet
 
 
 def links(plan: SplitPlan, batch: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """(source, target) → messages and bytes."""
+    """Return (source, target) → messages and bytes."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for link in traffic.links(plan, batch):
         messages, nbytes = found.get((link.source, link.target), (0, 0))

@@ -1,4 +1,4 @@
-"""The plan of a model whose stages one rank calls, and backends that cannot call."""
+"""The plan of a model whose stages are called by one rank, and backends that cannot do this."""
 
 from __future__ import annotations
 

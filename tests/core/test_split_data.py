@@ -1,4 +1,4 @@
-"""Only ranks of the first stage read samples, only those of the last stage labels."""
+"""Only ranks of the first stage read samples, and only ranks of the last stage read labels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bytes_read(out: Path) -> dict[str, list[tuple[int, int]]]:
-    """Arm → of each rank the bytes of samples and of labels."""
+    """Return arm → bytes of samples and of labels read by each rank."""
     trials = json.loads((out / "run.json").read_text())["trials"]
     return {
         trial["arm"]: [(int(r["sample_bytes"]), int(r["label_bytes"])) for r in trial["memory"]]
@@ -83,7 +83,7 @@ EXPECTED = {
 
 
 def test_bytes_that_each_rank_has_read(lab: Path, tmp_path: Path) -> None:
-    """And the split computes what the whole model does."""
+    """Each rank reads the bytes of the plan, and the split computes what the whole model does."""
     code, told = run(lab, tmp_path / "out")
     assert code == 0, told
     assert bytes_read(tmp_path / "out") == EXPECTED
@@ -92,8 +92,8 @@ def test_bytes_that_each_rank_has_read(lab: Path, tmp_path: Path) -> None:
 
 
 def test_ranks_that_read_everything_are_seen() -> None:
-    """What the test above counts is what the plan says: with `SplitPlan.reads` true everywhere,
-    each of three ranks has all bytes."""
+    """Ranks that read everything are noticed: if `SplitPlan.reads` were always true, each of three
+    ranks would read all bytes."""
     plan = Split(micro_batches=2).plan(model("mlp"), 3)
     whole = samples_of(freeze(load_text(), DIGITS))
 

@@ -1,4 +1,4 @@
-"""Stages on several devices of one process: what moves, and what a user can get wrong."""
+"""Stages on several devices of one process: transfers, and user errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def moved(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, int]]:
-    """(process, from, to) → values and bytes of an update, by the plan."""
+    """Return (process, from, to) → values and bytes of an update, by the plan."""
     found: dict[tuple[int, str, str], tuple[int, int]] = {}
     for each in traffic.transfers(plan, batch):
         key = each["rank"], each["source"], each["target"]
@@ -86,7 +86,7 @@ def test_stages_on_one_device_hand_over_their_memory() -> None:
 
 
 def measured(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[float, float]]:
-    """The same as it was measured; the referee's numbers are twice as wide."""
+    """Return the measured transfers in the same form; the reference's numbers are twice as wide."""
     case = {"model": "deep", "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch, batch]}
 
     def work(comm: Any) -> Any:

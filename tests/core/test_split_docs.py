@@ -1,4 +1,4 @@
-"""The pages on split models: examples that work, keys that exist, output that is printed."""
+"""The pages on split models: examples that work, keys that exist, output as printed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blocks(page: Path, kind: str) -> list[str]:
 
 
 def table(page: Path, head: str) -> list[list[str]]:
-    """The cells of the rows below a head."""
+    """Return the cells of the rows below a header."""
     lines = page.read_text("utf-8").splitlines()
     (at,) = [i for i, line in enumerate(lines) if line.startswith(head)]
     rows = []

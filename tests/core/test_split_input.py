@@ -1,4 +1,4 @@
-"""What a user can get wrong about splits: one line that names the numbers and the remedy."""
+"""User errors about splits: a one-line message with the numbers and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank of a mesh has which parts of a model, and works on what."""
+"""The parts of a model that each rank of a mesh holds, and the samples it works on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model is cut, along its layers and inside them, and which rank gets what."""
+"""The cuts of a model, along its layers and inside them, and the rank of each part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualml.split.styles import styles_of
 
 @st.composite
 def weighted(draw: st.DrawFn) -> tuple[ModelSpec, dict[str, float]]:
-    """A model, some of it inside residuals, and a weight for every layer."""
+    """Draw a model, partly inside residual connections, and a weight for every layer."""
     layers: list[Any] = [("first", Tanh())]
     for i in range(draw(st.integers(1, 6))):
         if draw(st.booleans()):

@@ -1,4 +1,5 @@
-"""Positions that ranks share out: who has which, what travels, what is kept, what is refused."""
+"""Sequence positions that ranks share: their owners, messages, saved bytes, and refused
+settings."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def test_bytes_of_a_ring_by_hand(n: int, groups: int) -> None:
 
 
 def counted(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[int], list[int]]:
-    """Bytes that each rank of the referee keeps for backward passes, and sends in an update."""
+    """Return the bytes that each rank of the reference saves for backward passes, and sends in an
+    update."""
     case = {"model": name, "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch]}
     ranks = max(settings.get("tensor", 1), settings.get("context", 1))
     plan = Split(**settings).plan(split.SPECS[name], ranks)
@@ -145,8 +147,8 @@ def test_bytes_that_travel_are_those_by_hand() -> None:
 
 
 def test_what_is_collected_again_is_not_kept() -> None:
-    """Of what goes into the two layers of a block that begin with all positions, one's own half.
-    The closed form of all that is kept: `tests/torch/test_sequence_torch.py`."""
+    """Inputs that are gathered again are not saved: of the two layers per block that start with all
+    positions, a rank keeps its own half."""
     (kept, other), _ = counted("longer gpt", SEQUENCE)
     (again, _), _ = counted("longer gpt", AGAIN)
     b, s, h, blocks = 6, 12, 8, 2

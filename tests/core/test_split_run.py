@@ -1,4 +1,4 @@
-"""Whole runs of split models, ranks being threads of the referee: no framework needed."""
+"""Whole runs of split models, with threads of the reference as ranks (no framework needed)."""
 
 from __future__ import annotations
 

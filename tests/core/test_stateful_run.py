@@ -1,4 +1,5 @@
-"""A state that goes on, through an interruption and over ranks, as a user runs it."""
+"""A recurrent state carried across batches, through an interruption and over ranks, as a user runs
+it."""
 
 from __future__ import annotations
 

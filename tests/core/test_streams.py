@@ -1,4 +1,4 @@
-"""Recurrent models as an experiment file has them, and the order in which a state goes on."""
+"""Recurrent models in an experiment file, and the order in which their state is carried over."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def test_a_stopped_worker_is_noticed_and_ended(tmp_path: Path) -> None:
 
 
 def several(tmp_path: Path, *codes: str, **limits: float) -> tuple[Ended, list[int], float]:
-    """Ranks that say their process number first; how they ended, their numbers, and seconds."""
+    """Run ranks that report their process id first; return how they ended, their ids, and the
+    seconds."""
     pids: dict[int, int] = {}
     begin = time.monotonic()
     ended = supervise(

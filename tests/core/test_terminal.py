@@ -1,4 +1,4 @@
-"""Tables in the terminal: whole, folded where they must be, never markup."""
+"""Tables in the terminal: complete, wrapped where necessary, never interpreted as markup."""
 
 from __future__ import annotations
 

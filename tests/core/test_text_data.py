@@ -1,4 +1,4 @@
-"""Texts: lines, words, vocabulary, windows, and where a text comes from."""
+"""Texts: lines, words, vocabulary, windows, and the sources of a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No DUALML_DATA, no network."""
+    """No DUALML_DATA and no network."""
     monkeypatch.delenv("DUALML_DATA", raising=False)
     monkeypatch.setenv("DUALML_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
@@ -146,7 +146,7 @@ def test_verbs_of_the_sentences_agree_with_their_subjects() -> None:
 
 @pytest.fixture
 def emotion(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small file in its place, registered with its checksum."""
+    """Install a small text file, registered with its checksum."""
     entries = [
         ["今天 很 开心\n", 5],
         [" ", 0],

@@ -1,4 +1,4 @@
-"""The plan of an experiment on a text, and what texts leave as it was for images."""
+"""The plan of an experiment on a text, and that plans for images are unchanged by texts."""
 
 from __future__ import annotations
 

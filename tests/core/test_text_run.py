@@ -1,4 +1,4 @@
-"""Texts from the outside: `dualml run` with the referee, `dualml data`, the report."""
+"""Texts from the outside: `dualml run` with the reference, `dualml data`, the report."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_data_commands_know_texts(tmp_path: Path) -> None:
 
 
 class Guess:
-    """Predicts the word 1 everywhere, with a loss that tells how many windows came at once."""
+    """A model that always predicts word 1, with a loss that shows how many windows it got at
+    once."""
 
     sizes: list[int]
 

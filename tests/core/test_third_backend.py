@@ -1,6 +1,6 @@
-"""A third framework is one new package: found by its entry point, run, compared, explained.
+"""A third backend is one new package: discovered by its entry point, run, compared, explained.
 
-Mistakes planted into a copy of it show that the verdict sees them and names the right phase.
+Mistakes planted into a copy of it show that the verdict notices them and names the right phase.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MINIMAL: list[Edit] = [
 
 
 def folder_with(folder: Path, edits: Sequence[Edit] = ()) -> Path:
-    """The backend in ``site``, and an experiment."""
+    """Return a folder with the backend in ``site``, and an experiment."""
     install(folder, edits)
     (folder / "third.toml").write_text(TOML)
     return folder

@@ -1,4 +1,4 @@
-"""The conformance suite on a backend that it has never heard of: right, wrong, and minimal."""
+"""The conformance suite on a backend it does not know: correct, wrong, and minimal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def suite(
     site: Path, *words: str, backends: Sequence[str] = ("single",)
 ) -> subprocess.CompletedProcess[str]:
-    """The suite, or some of its tests, on these backends alone."""
+    """Run the suite, or some of its tests, on these backends only."""
     own = {"PYTHONPATH": path_with(site), "DUALML_CONFORMANCE": ",".join(backends)}
     return subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *words],
@@ -37,7 +37,7 @@ def suite(
 
 
 def in_files(words: str) -> list[str]:
-    """``"optim layers -k tanh"`` → files of the suite and options."""
+    """Return the files and options of a selection such as ``"optim layers -k tanh"``."""
     files, _, chosen = words.partition(" -k ")
     paths = [f"tests/conformance/test_{name}.py" for name in files.split()]
     return [*paths, *(["-k", chosen] if chosen else [])]
@@ -161,7 +161,8 @@ NAMES = {mistake: f"wrong{chr(ord('a') + number)}x" for number, mistake in enume
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What failed, of all wrong backends in one session, each with the tests that must see it."""
+    """Return the failures of all wrong backends in one session, with the tests that must notice
+    each."""
     folder = tmp_path_factory.mktemp("wrong")
     files, chosen = set(), []
     for mistake, (edit, words) in WRONG.items():
@@ -178,5 +179,5 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mistake", WRONG)
 def test_a_wrong_backend_fails(failures: str, mistake: str) -> None:
-    """By a failed test, not by an error of another kind."""
+    """A wrong backend fails a test; an error of another kind does not count."""
     assert re.search(rf"^FAILED .*{NAMES[mistake]}", failures, re.M), failures[-3000:]

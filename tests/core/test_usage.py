@@ -1,4 +1,4 @@
-"""What ranks use: samples of real runs, what they come to, and who looks on."""
+"""Resource usage of ranks: samples of real runs, their summary, and live views."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ def test_work_shows_in_the_machine() -> None:
 
 
 def test_watts_are_microjoules_by_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Linux counts them: packages, and parts of them that are within."""
+    """Watts are microjoules over seconds, as Linux counts them: packages, and parts that they
+    include."""
     monkeypatch.setattr(machine, "RAPL", tmp_path)
     for name, joules in {"intel-rapl:0": 5, "intel-rapl:0:0": 3, "intel-rapl:1": 7}.items():
         (tmp_path / name).mkdir()
@@ -227,11 +228,11 @@ def test_a_command_of_that_name_is_asked(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class NVMLError(Exception):
-    """As of the library."""
+    """The error class of NVML's library."""
 
 
 def nvml(**told: Any) -> types.SimpleNamespace:
-    """The part of the library that is used, of a device that tells only some of it."""
+    """A fake of the used part of NVML, with a device that reports only some values."""
 
     def refuse(*_: Any) -> Any:
         raise NVMLError("Not Supported")
@@ -374,7 +375,7 @@ def test_top_prints_what_it_sees(tmp_path: Path) -> None:
 
 
 def test_top_watches_until_it_is_ended(tmp_path: Path) -> None:
-    """In a terminal, which is as it was before."""
+    """`top` runs until it is ended, and leaves the terminal as it was."""
     rank_at_work(tmp_path, 0)
     (tmp_path / "run.json").write_text("{}")
     pid, terminal = pty.fork()

@@ -1,4 +1,5 @@
-"""Errors of usage: ``-h``, what was meant, their frames in Chinese; every "unknown" of dualml."""
+"""Usage errors: ``-h``, suggestions, error frames in Chinese; every "unknown …" message of
+dualml."""
 
 from __future__ import annotations
 

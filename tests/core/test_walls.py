@@ -1,4 +1,5 @@
-"""What students' code finds behind the walls, and that nothing of it stays; real namespaces."""
+"""What students' code can reach inside the sandbox, and that it leaves nothing behind; uses real
+namespaces."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def needs_walls() -> None:
 
 
 def raised_by(code: Sequence[str], folder: Path, **options: Any) -> str:
-    """What the code raises when the student's function is called first."""
+    """Return the error of the code when the student's function is first called."""
     text = source(EXERCISE)
     assert text.count(LINE) == 1
     body = "\n    ".join(["import os, sys", *code])
@@ -164,7 +165,7 @@ def test_nothing_survives(tmp_path: Path) -> None:
 
 
 def children(pid: int) -> list[psutil.Process]:
-    """The processes below a server that have not ended."""
+    """Return the processes below a server that have not ended."""
     found = psutil.Process(pid).children(recursive=True)
     return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
@@ -209,14 +210,14 @@ def test_a_class_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path) ->
 
 
 def other_user(*words: str) -> list[str]:
-    """The words that run a command as a user without rights, in a namespace of users."""
+    """Return the words that run a command as an unprivileged user, in a user namespace."""
     return ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", "1000", "--gid", "1000",
             *words, "--"]  # fmt: skip
 
 
 @cache
 def bubblewrap() -> str:
-    """Why bubblewrap cannot be tried here; an empty text where it can."""
+    """Return why bubblewrap cannot be used here, or ""."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
     words = other_user("--disable-userns")  # since 0.8
@@ -306,7 +307,7 @@ def test_without_walls_what_a_rank_leaves_behind_ends_too(tmp_path: Path) -> Non
 def test_a_channel_of_datagrams_serves_as_well(
     kind: detect.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a system whose sockets know no packets in sequence."""
+    """A datagram channel works too, for systems without sequenced-packet sockets."""
     monkeypatch.setattr(client, "MESSAGES", socket.SOCK_DGRAM)
     monkeypatch.setattr(client, "servers", servers := {})
     path = tmp_path / EXERCISE.name

@@ -1,4 +1,4 @@
-"""Ranks on other machines: who is let in, what they may read and write, and who is missing."""
+"""Ranks on other machines: access, what they may read and write, and missing ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAME = versions([])
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Hub]:
-    """Rank 0 of three, with a run folder."""
+    """A server of rank 0 of three, with a run folder."""
     run = tmp_path / "run"
     (run / "plan").mkdir(parents=True)
     (run / "plan/plan.json").write_text("{}")

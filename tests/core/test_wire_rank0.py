@@ -1,5 +1,5 @@
-"""A rank 0 that knows the token and does not mean well: what it names and sends stays in the copy
-of the run folder, or ends in a line."""
+"""A hostile rank 0 that knows the token: whatever it names and sends stays in the copy of the run
+folder, or ends with a one-line error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Replies = Callable[[str, str], Answer]
 
 
 def usual(op: str, path: str) -> Answer:
-    """What a well-meaning rank 0 says."""
+    """Return the replies of a well-behaved rank 0."""
     if op == "list":
         return {"files": {"plan": ["plan.json"], PLACE: ["job.json"]}.get(path, [])}, b""
     if op == "get":
@@ -52,7 +52,7 @@ def usual(op: str, path: str) -> Answer:
 
 @contextlib.contextmanager
 def rank0(replies: Replies) -> Iterator[int]:
-    """One that says what ``replies`` says, to one rank after the other; its port."""
+    """Serve ``replies`` as rank 0 to one rank after the other; yield its port."""
 
     def serve(wire: Wire) -> None:
         with contextlib.closing(wire), contextlib.suppress(OSError, ValueError):
@@ -76,7 +76,7 @@ def rank0(replies: Replies) -> Iterator[int]:
 
 
 def part(port: int, copy: Path) -> None:
-    """What a rank does before its worker starts, once with everything."""
+    """Do everything once that a rank does before its worker starts."""
     copy.mkdir(parents=True, exist_ok=True)
     seat = Seat(HERE, port, SECRET, 1, 2)
     mirror = Mirror(Remote(seat, seat.enter(worker=False, limit=10), copy), copy)
@@ -88,7 +88,8 @@ def part(port: int, copy: Path) -> None:
 
 
 def refused(tmp_path: Path, replies: Replies) -> str:
-    """Why a rank ends; nothing was written outside of its copy."""
+    """Return the error that ends a rank, and assert that nothing was written outside of its
+    copy."""
     copy = tmp_path / "below/copy"
     (tmp_path / "precious").write_text("mine")
     before = entries(tmp_path, copy)

@@ -1,5 +1,5 @@
-"""Who knows no token, and who knows one and still says what no rank says: nobody else is kept out,
-nothing is printed, and nothing is written but the rank's own files."""
+"""Clients without the token, and clients with it that violate the protocol: no other rank is kept
+out, nothing is printed, and only the rank's own files are written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ NONCE = "0" * 64
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Hub]:
-    """Rank 0 of four, with a run folder; no thread of it may end with a traceback."""
+    """A server of rank 0 of four, with a run folder; none of its threads may end with a
+    traceback."""
     run = tmp_path / "run"
     (run / "plan").mkdir(parents=True)
     (run / "plan/plan.json").write_text("{}")
@@ -53,8 +54,8 @@ def message(text: bytes, body: int = 0) -> bytes:
 
 
 def send_raw(port: int, *parts: bytes) -> bytes:
-    """Send parts, where possible each after an answer to the one before, and return what came
-    until the other end hung up; `TimeoutError` where it does not."""
+    """Send parts, each after an answer to the one before if possible, and return what was received
+    until the other end hung up. Raises `TimeoutError` if it does not."""
     received = b""
     stranger = socket.create_connection((HERE, port), timeout=10)
     with stranger, contextlib.suppress(ConnectionError):
@@ -304,7 +305,8 @@ def test_a_file_comes_in_order_and_what_was_begun_goes(there: Hub, tmp_path: Pat
 def test_what_was_changed_on_the_way_ends_the_connection(
     there: Hub, tmp_path: Path, change: Callable[[bytes, bytes], list[bytes]]
 ) -> None:
-    """As somebody does who sits between the machines and knows no token."""
+    """Data changed in transit, as by an attacker in the middle without the token, ends the
+    connection."""
     remote = enter(there, tmp_path / "copy")
     assert remote.wire.ask({"op": "get", "path": "plan/plan.json"})[1] == b"{}"
     door, sent = remote.wire.door, list[bytes]()
@@ -375,7 +377,7 @@ def test_whatever_a_stranger_sends(there: Hub, tmp_path: Path, count: int) -> No
 
 @cases(100, 3000)
 def test_whatever_a_rank_says(there: Hub, tmp_path: Path, count: int) -> None:
-    """Its greeting, its questions, and what it writes: only into its own files."""
+    """Whatever a rank sends (greeting, requests, writes), only its own files are written."""
     remote, seat = enter(there, tmp_path / "copy"), Seat(HERE, there.port, SECRET, 1, 4)
     before = entries(tmp_path, tmp_path / "run/trials", tmp_path / "run/.sessions")
     parts = ("trials", "plan", ".sessions", "a", "rank1.x", "rank2.x", "0.rank1.json", "board",

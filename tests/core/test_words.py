@@ -1,4 +1,4 @@
-"""The two languages: equal keys, equal values inside the sentences, each in its own script."""
+"""The messages in two languages: equal keys, equal placeholders, each in its own script."""
 
 from __future__ import annotations
 

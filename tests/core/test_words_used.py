@@ -1,4 +1,4 @@
-"""Every text is used somewhere, and every text that is asked for exists."""
+"""Every message is used, and every requested message exists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS = re.compile(r"\.(one|other)$")
 
 
 class Source:
-    """The literals of a file, its f-strings as patterns, and the topic of its sentences."""
+    """A source file: its literals, its f-strings as patterns, and the topic of its sentences."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.tree = path, ast.parse(path.read_text("utf-8"))
@@ -57,7 +57,7 @@ def name(call: ast.Call) -> str:
 
 
 def pattern(f: ast.JoinedStr) -> str:
-    """``topic.{name}`` → a regular expression for the keys it can become."""
+    """Return a regular expression for the keys that an f-string (``topic.{name}``) can produce."""
     part = r"[\w-]+"
     return "".join(re.escape(v.value) if isinstance(v, ast.Constant) else part for v in f.values)
 
@@ -68,7 +68,7 @@ def sources() -> tuple[Source, ...]:
 
 
 def used() -> tuple[set[str], list[str]]:
-    """Keys that are named, and patterns of those that are put together."""
+    """Return the keys named literally, and patterns of those that are composed."""
     keys: set[str] = set()
     patterns: set[str] = set()
     for source in sources():
@@ -115,7 +115,7 @@ def test_every_text_that_is_asked_for_exists() -> None:
 
 
 def asked(source: Source) -> Iterator[str]:
-    """Keys that stand whole in calls."""
+    """Yield the keys that appear literally in calls."""
     for call in calls(source.tree):
         first = call.args[0] if call.args else None
         if name(call) == "columns":

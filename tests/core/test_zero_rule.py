@@ -1,4 +1,4 @@
-"""Sharding over data parallel ranks: units, schedules, closed forms, what arms may ask, a run."""
+"""ZeRO sharding over data-parallel ranks: units, schedules, closed forms, settings, and a run."""
 
 from __future__ import annotations
 
@@ -149,7 +149,8 @@ def test_the_forms_of_the_paper() -> None:
 
 
 def test_two_units_are_there_while_one_travels() -> None:
-    """What both rooms hold is not sent again."""
+    """Two units are resident while a third is gathered; units in the two buffer slots are not sent
+    again."""
     n = 2
     units = units_of(spec_of("lenet"), 0, n)
     a, b, c, d = (unit.length for unit in units)

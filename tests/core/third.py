@@ -1,4 +1,4 @@
-"""The third backend of the tests as pip would have installed it, perhaps with planted mistakes."""
+"""The tests' third backend as pip would install it, optionally with planted mistakes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Edit = tuple[str, str, str]
 
 
 def install(folder: Path, edits: Sequence[Edit] = (), name: str = "single") -> Path:
-    """The folder to put on the path; others may be installed in it by other names."""
+    """Install the backend, and others under other names, into a folder for the path; return the
+    folder."""
     site = folder / "site"
     meta = site / f"{name}-1.0.dist-info"
     meta.mkdir(parents=True)
@@ -34,5 +35,5 @@ def install(folder: Path, edits: Sequence[Edit] = (), name: str = "single") -> P
 
 
 def path_with(site: Path) -> str:
-    """``PYTHONPATH`` with it."""
+    """Return ``PYTHONPATH`` with the folder in front."""
     return os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))

@@ -1,4 +1,5 @@
-"""The site: it builds without a warning, both languages have the same pages, links lead to one."""
+"""The site builds without a warning, both languages have the same pages, and every link has a
+target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every script of examples/ runs, and what it prints is right."""
+"""Every script of examples/ runs and prints correct results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING = 1e-5
 
 
 def optimizer(rows: list[str]) -> None:
-    """Alike, or the catalogue knows why not."""
+    """Check that optimizers agree, or that the catalogue explains the difference."""
     assert len(rows) > 4
     alike = [float(row.split()[-1]) < ROUNDING for row in rows[1:] if "dualml diffs" not in row]
     assert len(alike) > 1
@@ -31,7 +31,7 @@ def optimizer(rows: list[str]) -> None:
 
 
 def sampler(rows: list[str]) -> None:
-    """Every digit once in each epoch, and the lists that the rule deals."""
+    """Check that every digit comes once in each epoch, in the order that the rule assigns."""
     y = load_digits().target
     table = [[int(word) for word in row.split()] for row in rows[2:6]]
     assert [row[:2] for row in table] == [[0, 0], [1, 0], [0, 1], [1, 1]]
@@ -43,7 +43,7 @@ def sampler(rows: list[str]) -> None:
 
 
 def communicator(rows: list[str]) -> None:
-    """The mean over the ranks is the gradient of the whole batch."""
+    """Check that the mean over the ranks is the gradient of the whole batch."""
     largest = float(rows[0].split()[7].rstrip(","))
     assert largest > 1e-3
     for row in rows[2:]:
@@ -53,7 +53,8 @@ def communicator(rows: list[str]) -> None:
 
 
 def loss_guard(rows: list[str]) -> None:
-    """What only rounds is equal; what trains something else is not, and is named."""
+    """Check that a change that only rounds is equal, and that another training is reported by
+    name."""
     assert rows[2].split()[-1] == "equal"
     assert rows[3].split()[-1] == "different"
     assert "optimizer.eps_form outside → hat" in rows[4]

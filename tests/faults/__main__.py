@@ -1,4 +1,4 @@
-"""Plant every fault of ``faults.toml``, one at a time, and see whether its test notices.
+"""Plant every fault of ``faults.toml``, one at a time, and check that its test notices it.
 
     python -m tests.faults [--jobs 2] [--only WORD …] [--limit SECONDS]
 
@@ -56,7 +56,7 @@ class Fault:
 
     @property
     def framework(self) -> str:
-        """What its test cannot do without; empty for the core."""
+        """The framework that its test needs; empty for the core."""
         return {"dualml_torch": "torch", "dualml_ms": "mindspore"}.get(self.file.split("/")[0], "")
 
 
@@ -86,7 +86,8 @@ class Copy:
         )
 
     def pytest(self, tests: list[str], framework: str, limit: float) -> tuple[int, str]:
-        """Exit code and output of these tests; where a framework is named, it must be there."""
+        """Run these tests; return exit code and output. If a framework is named, it must be
+        installed."""
         env = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         env |= {"DUALML_REQUIRE": framework} if framework else {}
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-o", "addopts=", "--tb=no"]
@@ -103,7 +104,7 @@ class Copy:
         return process.returncode, output
 
     def try_out(self, fault: Fault, limit: float) -> tuple[str, str]:
-        """What came of a fault, and a remark."""
+        """Plant one fault and return the outcome with a remark."""
         path = self.root / fault.file
         text = path.read_text("utf-8") if path.is_file() else ""
         if text.count(fault.find) != 1:
@@ -132,7 +133,7 @@ class Copy:
 
 
 def sound(copy: Copy, faults: list[Fault], jobs: int, limit: float) -> dict[str, str]:
-    """Test → why it says nothing, of those that do not pass as things are."""
+    """Return test → reason, for tests that do not pass without a fault."""
     wrong: dict[str, str] = {}
 
     def one(framework: str) -> None:

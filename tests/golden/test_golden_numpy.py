@@ -1,4 +1,4 @@
-"""Runs with the NumPy backend give what was recorded of them; and the comparison can fail."""
+"""Runs with the NumPy backend match their records; and the comparison can fail."""
 
 from __future__ import annotations
 

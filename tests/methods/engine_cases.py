@@ -1,4 +1,4 @@
-"""What ranks do in the tests of engines (see `dualml.launch.ranks`)."""
+"""Functions that ranks run in the tests of engines (see `dualml.launch.ranks`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Infinite(torch.autograd.Function):
-    """A value as it is, and a gradient that is infinite."""
+    """An identity whose gradient is infinite."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
@@ -21,7 +21,7 @@ class Infinite(torch.autograd.Function):
 
 
 def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """DeepSpeed without the line of our file that turns its clipping off."""
+    """Run DeepSpeed without the line of our file that disables its gradient clipping."""
     import deepspeed
     from conformance.methods import check
 
@@ -36,8 +36,8 @@ def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
-    """What is said of an Accelerate that finds no other ranks, and of a loop for one process in a
-    group of two."""
+    """Return the errors of an Accelerate that finds no other ranks, and of a single-process loop in
+    a group of two."""
     from pathlib import Path
     from types import SimpleNamespace
 
@@ -63,7 +63,7 @@ def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
 
 
 def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Updates whose gradients are infinite, by an engine in float32."""
+    """Make float32 updates with infinite gradients through an engine."""
     from conformance import methods
     from conformance.backends import create
 

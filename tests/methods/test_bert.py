@@ -42,7 +42,7 @@ ROUNDING = {"numpy": 1e-13, "torch": 2e-6, "mindspore": 2e-6}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small BERT of random weights, saved by transformers."""
+    """A small BERT with random weights, saved by transformers."""
     from dualml_torch.data import import_torchvision
 
     with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build
@@ -90,7 +90,7 @@ def test_tokens_are_those_of_transformers(folder: Path, batch: Any, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def exact(folder: Path, batch: Any) -> dict[str, np.ndarray]:
-    """Logits, loss and gradients of transformers' model, in float64."""
+    """Return logits, loss and gradients of transformers' model in float64."""
     model = transformers.BertForSequenceClassification.from_pretrained(folder).double().eval()
     x, y = (torch.from_numpy(part).long() for part in batch)
     out = model(input_ids=x, attention_mask=(x != 0).long(), labels=y)

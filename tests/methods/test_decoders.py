@@ -31,8 +31,8 @@ Arrays = dict[str, np.ndarray]
 
 
 def of_gpt(theirs: Mapping[str, np.ndarray]) -> Arrays:
-    """GPT-2's weights, or gradients, by our names: its matrices are transposed, and have queries,
-    keys and values side by side, each with all heads; ours the heads."""
+    """Return GPT-2's weights or gradients by our names: its matrices are transposed, and its
+    queries, keys and values each hold all heads, while ours are grouped by head."""
 
     def heads(x: np.ndarray) -> np.ndarray:
         parts = x.reshape(3, HEADS, ENTRIES, *x.shape[1:])
@@ -53,8 +53,8 @@ def of_gpt(theirs: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def of_llama(theirs: Mapping[str, np.ndarray]) -> Arrays:
-    """LLaMA's, of which we have queries, keys and values of a group together, and both halves of
-    what SwiGLU takes."""
+    """Return LLaMA's weights or gradients by our names; ours keep queries, keys and values of a
+    group together, and both inputs of SwiGLU."""
 
     def groups(block: str) -> np.ndarray:
         q, k, v = (theirs[f"{block}.self_attn.{part}_proj.weight"] for part in "qkv")
@@ -81,7 +81,7 @@ def of_llama(theirs: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def made(name: str) -> tuple[Any, ModelSpec]:
-    """Theirs and ours, of one size."""
+    """Return the transformers model and our specification of the same size."""
     if name == "gpt":
         config = transformers.GPT2Config(
             vocab_size=WORDS, n_positions=LENGTH, n_embd=WIDTH, n_layer=BLOCKS, n_head=HEADS,
@@ -105,7 +105,8 @@ OURS = {"gpt": of_gpt, "gpt_llama": of_llama}
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, Arrays]:
-    """A folder with our model and its weights, and what theirs computes in float64."""
+    """Return a folder with our model and weights, and the float64 results of the transformers
+    model."""
     from dualml_torch.data import import_torchvision
 
     with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build

@@ -1,4 +1,4 @@
-"""Accelerate and DeepSpeed in whole runs, and what they do unasked."""
+"""Accelerate and DeepSpeed in whole runs, and their unrequested defaults."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_prepared_loader_deals_out_every_sample_of_the_plan(tested: Path) -> None:
-    """Of 640 samples 40 are left for the last batch: 30 and 10 in slices of a full one."""
+    """A prepared loader delivers every sample of the plan: of 640 samples the last batch gets 40,
+    in slices of 30 and 10."""
     trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
     assert [rank["n"] for rank in trials["loader"]["samples"]] == [11 * 30 + 9 * 30, 600 - 20]
     assert [rank["n"] for rank in trials["metrics"]["samples"]] == [10 * 30 + 20 + 9 * 30] * 2
@@ -146,7 +147,7 @@ def test_the_groups_of_a_pipeline_are_recorded(tested: Path) -> None:
 def on_two(
     monkeypatch: pytest.MonkeyPatch, case: str, argument: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """What a function of `engine_cases` returns on two ranks."""
+    """Run a function of `engine_cases` on two ranks and return their results."""
     paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     return on_ranks("torch", 2, f"engine_cases:{case}", argument, timeout=90)

@@ -71,8 +71,8 @@ def test_padding_and_crops_are_equal() -> None:
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_resize_depends_on_what_is_given(size: int) -> None:
-    """Of Pillow's images both have Pillow's bits; of an array MindSpore does not smooth before it
-    makes an image smaller (the catalogue's entry ``resize-antialias``)."""
+    """Resize depends on the input type: Pillow images give Pillow's bits on both sides; arrays are
+    not smoothed by MindSpore before downscaling (catalogue entry ``resize-antialias``)."""
     image = Image.fromarray(PIXELS)
     wanted = array(ours.Resize((size, size))(image)).astype(int)
     of_image = array(theirs.Resize((size, size), theirs.Inter.LINEAR)(image))

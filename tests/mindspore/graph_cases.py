@@ -1,4 +1,5 @@
-"""``python graph_cases.py CASE``: a process of its own, as MindSpore asks once where graphs are."""
+"""``python graph_cases.py CASE`` runs one case in a separate process, because MindSpore reads the
+graph folder only once."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def bits(*arrays: Any) -> str:
 
 
 def trained(own: Recipe) -> list[str]:
-    """Everything that a training computes, update by update."""
+    """Return the bits of everything that a training computes, update by update."""
     training, seen = BACKEND.training(own), []
     for step in range(1, UPDATES + 1):
         batch = np.arange(8) + step
@@ -57,7 +58,7 @@ def trained(own: Recipe) -> list[str]:
 
 
 def in_pieces(own: Recipe) -> list[str]:
-    """The gradient, the parameters and the update apart, in two buckets."""
+    """Return the bits of gradient, parameters and update by two gradient buckets."""
     training = BACKEND.training(own)
     names = list(training.weights())
     pieces = training.ability(Divisible).pieces([names[:3], names[3:]])
@@ -69,7 +70,7 @@ def in_pieces(own: Recipe) -> list[str]:
 
 
 def in_segments(own: Recipe) -> list[str]:
-    """Forward and backward passes of two segments, and an update."""
+    """Return the bits of forward and backward passes of two segments, and of an update."""
     layers, depths = own.spec.layers, [0, *own.spec.depth().values()]
     parts = [Segment(layers[a:b], 1 + depths[a], {}) for a, b in ((0, 4), (4, len(layers)))]
     stage = BACKEND.ability(Staging).stage(parts, own, first=True, last=True)
@@ -100,7 +101,7 @@ def everything() -> list[str]:
 
 
 class More(nn.Cell):
-    """x + n."""
+    """The cell x + n."""
 
     def __init__(self, n: float) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class More(nn.Cell):
 
 
 class Times(More):
-    """x · n."""
+    """The cell x · n."""
 
     def construct(self, x):
         return x * self.n

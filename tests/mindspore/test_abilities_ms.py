@@ -1,4 +1,4 @@
-"""What the MindSpore backend can do beyond the minimum, and what it says of the rest."""
+"""The optional capabilities of the MindSpore backend, and its reasons for missing ones."""
 
 from __future__ import annotations
 

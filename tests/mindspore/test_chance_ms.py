@@ -1,4 +1,4 @@
-"""MindSpore's random operators draw from the common source."""
+"""MindSpore's random operators draw from the shared random source."""
 
 from __future__ import annotations
 

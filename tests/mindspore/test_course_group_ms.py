@@ -46,7 +46,8 @@ def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
 
 
 def test_our_solution_joins_the_real_scheduler(tmp_path: Path) -> None:
-    """What the judge stands in for: two ranks and a scheduler, as the page starts them."""
+    """Our solution joins the real scheduler, which the judge replaces: two ranks and a scheduler,
+    started as on the page."""
     (tmp_path / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))

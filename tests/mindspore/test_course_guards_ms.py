@@ -1,4 +1,4 @@
-"""Ready-made solutions behind a student's class, in MindSpore."""
+"""The guard against framework-provided solutions inside a student's class, in MindSpore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercise on ZeRO's first stage, in MindSpore: our solution, some mistakes and variants."""
+"""The exercise on ZeRO stage 1, in MindSpore: our solution, some mistakes and variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Graphs kept on disk: of the very cell, with the bits of one that is compiled, or none at all."""
+"""Graphs cached on disk belong to exactly one cell and give the bits of a compiled graph, or are
+not used."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def test_a_graph_from_disk_has_the_bits_of_a_compiled_one(tmp_path: Path) -> Non
 
 
 def test_another_cell_in_its_place_does_not_get_its_graph(tmp_path: Path) -> None:
-    """What MindSpore's own cache does: it counts compilations."""
+    """Another cell at the same place does not get its graph, unlike in MindSpore's own cache, which
+    counts compilations."""
     sums = [[2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]
     assert run_case("sums", tmp_path) == {"result": sums, "graphs": [0, 2, []]}
     products = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 4.0, 5.0], [4.0, 5.0, 6.0]]
@@ -110,7 +112,7 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Scale(nn.Cell):
-    """x · factor + constant + weight."""
+    """The cell x · factor + constant + weight."""
 
     def __init__(self, factor: float = 2.0, constant: float = 1.0, size: int = 3) -> None:
         super().__init__()
@@ -226,7 +228,8 @@ def test_what_is_not_understood_has_no_hash() -> None:
 
 
 class Hidden(nn.Cell):
-    """Its parameters are in a function alone, where MindSpore finds none for a graph from disk."""
+    """A cell whose parameters are only in a function, where MindSpore finds none for a graph from
+    disk."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The choice of oneDNN's instruction set: measured once, kept, and never in the way."""
+"""The choice of oneDNN's instruction set: measured once, cached, and never an obstacle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells called as graphs, and layers written out of other kernels than MindSpore's own."""
+"""Cells run as graphs, and layers composed of other kernels than MindSpore's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualml_ms.split_tape import Tape
 
 
 class Slope(nn.Cell):
-    """What a cell gives, and its gradient for a gradient."""
+    """A cell's output, and its input gradient for a given output gradient."""
 
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__()
@@ -46,7 +46,8 @@ def graph_mode() -> None:
 
 @pytest.mark.parametrize("private", [True, False])
 def test_a_graph_by_name_is_the_cell(private: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every shape, with the parameters' values of the moment, also without what is private."""
+    """A named graph equals the cell for every shape, with current parameter values, also without
+    private functions."""
     if not private:
         monkeypatch.setattr(compiled, "RUN", None)
     cell = nn.Dense(3, 2)
@@ -62,7 +63,8 @@ def test_a_graph_by_name_is_the_cell(private: bool, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("size", [(6, 8), (7, 6), (6, 7)])
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_pooling_has_the_bits_of_the_kernel(size: tuple[int, int], kernel: int) -> None:
-    """Also where several pixels are the largest one: the first, row by row, has the gradient."""
+    """Pooling has the kernel's bits, also on ties: the first maximum, row by row, gets the
+    gradient."""
     draw = np.random.default_rng(0)
     x = ms.Tensor(draw.integers(0, 3, (2, 3, *size)).astype(np.float32))
     own = modules.MaxPool2d(kernel, stride=kernel, padding=0)
@@ -75,7 +77,7 @@ def test_pooling_has_the_bits_of_the_kernel(size: tuple[int, int], kernel: int) 
 @pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4)])
 @pytest.mark.parametrize("size", [1.0, 300.0])
 def test_cross_entropy_is_the_framework_s(shape: tuple[int, ...], size: float) -> None:
-    """Also where the probability of a label is less than a float32 can say."""
+    """Cross-entropy equals the framework's, also when a label's probability underflows float32."""
     draw = np.random.default_rng(0)
     logits = (size * draw.normal(size=shape)).astype(np.float32)
     labels = draw.integers(0, 4, shape[:-1]).astype(np.int32)
@@ -91,7 +93,8 @@ def test_cross_entropy_is_the_framework_s(shape: tuple[int, ...], size: float) -
 def test_a_tape_has_what_derivatives_need_and_no_copy_for_flatten(
     wanted: bool, kept: tuple[int, ...]
 ) -> None:
-    """Of convolution, ReLU, pooling, Flatten, Linear: Linear goes back from what Flatten took."""
+    """A tape of convolution, ReLU, pooling, Flatten and Linear saves what derivatives need, and no
+    copy for Flatten: Linear uses Flatten's input."""
     layers = (("conv", Conv2d(1, 2, 3, 1)), ("relu", ReLU()), ("pool", MaxPool2d(2)),
               ("flatten", Flatten()), ("fc", Linear(8, 3)))  # fmt: skip
     tape = Tape(Part(layers), wanted)

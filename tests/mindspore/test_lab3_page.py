@@ -1,4 +1,4 @@
-"""What the page of lab 3 says about arms of PyTorch alone is what MindSpore lacks."""
+"""The arms that lab 3's page calls PyTorch-only are those that MindSpore cannot run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lacking() -> set[str]:
-    """Arms of lab 3 that need an ability which MindSpore's training says that it lacks."""
+    """Return the arms of lab 3 that need a capability which MindSpore's training lacks."""
     lacks = MindSporeParallel.lacks
     needs = {
         Overlapping: lambda a: a.overlap,

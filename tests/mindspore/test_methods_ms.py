@@ -37,7 +37,7 @@ def backend() -> Any:
 
 
 def trained(training: Any, batches: Any = BATCHES) -> tuple[Any, Any]:
-    """Losses of the updates from the start, and the weights after them."""
+    """Train from the initial weights; return the losses, and the weights after the updates."""
     training.load(native.WEIGHTS, native.recipe().state(), 0)
     lazy = training.stretch(batches, 1)
     assert len(lazy) == len(batches)
@@ -124,7 +124,8 @@ def test_what_does_not_run_here_says_so(name: str) -> None:
 
 
 def overflowing(name: str) -> Any:
-    """From the start, with a loss scale that float16 cannot hold, and that does not fall."""
+    """Train from the initial weights with a loss scale that float16 cannot hold and that never
+    falls."""
     training = made(name)
     training.load(native.WEIGHTS, native.recipe().state(), 0)
     training.method.scaler.scale_factor = 1
@@ -163,7 +164,8 @@ def test_an_update_in_between_ends_the_row() -> None:
 
 @pytest.mark.parametrize("name", ["single", "model_train", *LOW])
 def test_memory_is_that_of_the_tensors_that_are_there(name: str) -> None:
-    """In lower precision, too, parameters and gradients are float32: the graph casts them."""
+    """The counted memory is that of the existing tensors: in low precision, too, parameters and
+    gradients are float32, because the graph casts them."""
     training = made(name)
     memory = training.ability(Weighable).memory(BATCHES[0])
     whole = sum(w.nbytes for w in native.WEIGHTS.values())
@@ -179,7 +181,8 @@ def test_memory_is_that_of_the_tensors_that_are_there(name: str) -> None:
 
 
 def several(comm: Any, argument: Any) -> dict[str, Any]:
-    """On every rank: method → losses and how far the weights are from those of one process."""
+    """Return, on every rank, method → losses and the distance of the weights from those of one
+    process."""
     one = trained(backend().training(native.recipe()))
     found = {}
     for name in argument:

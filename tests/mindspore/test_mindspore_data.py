@@ -1,4 +1,4 @@
-"""MindSpore's own readers deliver the neutral arrays, sample by sample, in the order asked for."""
+"""MindSpore's own readers deliver the neutral arrays, sample by sample, in the requested order."""
 
 import gzip
 import os
@@ -48,7 +48,7 @@ def neutral(folder: Path, train: bool, name: str = "mnist"):
 
 
 def assert_equal_in_order(batches, folder, train, order, batch_size, name="mnist"):
-    """Every batch equals the neutral arrays at its place in the order, bit for bit."""
+    """Assert that every batch equals the neutral arrays at its place in the order, bit for bit."""
     images, labels, mean, std = neutral(folder, train, name)
     at = 0
     for x, y in batches:

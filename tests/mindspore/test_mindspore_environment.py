@@ -1,4 +1,4 @@
-"""What a MindSpore worker is given, resolves and records."""
+"""The environment and device of a MindSpore worker, and what is recorded of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dualml_ms.environment import environment, onednn, resolve_device
 
 @pytest.fixture
 def choose(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A choice that needs no measurement."""
+    """Fix the choice of instruction set without a measurement."""
     made = Choice("AVX2", "measured_cap", "because", 9.0)
     clean_environ.setattr(rooms, "choice", lambda: made)
     return clean_environ
@@ -54,7 +54,7 @@ def test_environ_leaves_the_users_settings_alone(choose: pytest.MonkeyPatch) -> 
 
 
 def test_environ_reaches_a_worker(choose: pytest.MonkeyPatch) -> None:
-    """In a fresh process: the variables must be there before the import."""
+    """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
         "import json; from dualml_ms.environment import environment, resolve_device\n"
         "print(json.dumps(environment(resolve_device('auto'), 1)))"
@@ -111,7 +111,8 @@ def test_other_words_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "cuda", "cuda:1", "ascend"])
 def test_a_device_this_build_cannot_drive_is_unsupported_with_its_reason(name: str) -> None:
-    """In a fresh process, since a process keeps its first device."""
+    """A device that this build cannot drive is reported as unsupported with its reason; tested in a
+    fresh process, because a process keeps its first device."""
     code = (
         "import sys; from dualml.errors import Unsupported\n"
         "from dualml_ms.environment import resolve_device\n"

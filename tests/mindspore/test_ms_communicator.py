@@ -1,6 +1,7 @@
-"""How MindSpore's ranks find one another, and what its communicator relies on.
+"""How MindSpore's ranks connect, and what its communicator relies on.
 
-What a collective means is tested for all backends in tests/conformance/test_communicator.py.
+The semantics of collectives are tested for all backends in
+tests/conformance/test_communicator.py.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ os._exit(0)
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Processes started with this mark in their environment, whoever their parent is now."""
+    """Return the processes started with this mark in their environment, whatever their parent is
+    now."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -109,7 +111,8 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def run(tmp_path: Path, size: int, start: int | None = None, **job: Any) -> list[dict[str, Any]]:
-    """What each rank printed ({} for one that was killed); none of them is left."""
+    """Run ranks; return what each printed ({} for one that was killed), and assert that none is
+    left."""
     job = {"size": size, "board": str(tmp_path / "board"), "timeout": 20.0, **job}
     mark = str(tmp_path)
     environ = {**os.environ, **backends()["mindspore"].environ(1), MARK: mark}
@@ -216,7 +219,7 @@ def test_a_rank_alone_needs_no_cluster(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_cluster() -> Iterator[None]:
-    """What a refused rank may not have changed."""
+    """Assert after the test that no MindSpore variable of the environment has changed."""
     before = {name: value for name, value in os.environ.items() if name.startswith("MS_")}
     yield
     assert {name: value for name, value in os.environ.items() if name.startswith("MS_")} == before
@@ -262,7 +265,8 @@ class Double(nn.Cell):
 
 
 def test_arrays_and_tensors_share_memory() -> None:
-    """What the arithmetic of the communicator relies on; elsewhere it would be silently wrong."""
+    """Arrays and tensors share memory, which the communicator's arithmetic relies on: otherwise it
+    would be silently wrong."""
     double = Double()
     array = np.arange(1000, dtype=np.float32)
     for tensor in (ms.Tensor.from_numpy(array), ms.Tensor(array), double(ms.Tensor(array))):
@@ -296,8 +300,8 @@ def test_a_parameter_is_assigned_in_its_place() -> None:
 
 
 def test_a_parameter_lies_in_the_memory_it_is_given() -> None:
-    """What shards rely on: a part of an array is the parameter's own memory, for compiled cells
-    that read it and that assign it."""
+    """A parameter shares the memory of the array part it is given, which shards rely on, also in
+    compiled cells that read and assign it."""
 
     class Both(nn.Cell):
         def __init__(self, parameter: ms.Parameter) -> None:

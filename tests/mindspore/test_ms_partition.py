@@ -1,4 +1,5 @@
-"""A real GeneratorDataset delivers what a partition deals; what MindSpore's own sampler does."""
+"""A real GeneratorDataset delivers the partition's samples; and the behaviour of MindSpore's own
+sampler."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Numbers:
-    """Sample i is i."""
+    """A data source whose sample i is i."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -56,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def seeded() -> Iterator[Any]:
-    """``mindspore.dataset.config.set_seed``, undone."""
+    """Call ``mindspore.dataset.config.set_seed``, and undo it afterwards."""
     before = ds.config.get_seed()
     yield ds.config.set_seed
     ds.config.set_seed(before)
@@ -75,7 +76,7 @@ def delivered(data: Any) -> list[int]:
 
 
 def epochs(data: Any, count: int) -> list[list[int]]:
-    """What one iterator delivers in so many epochs."""
+    """Return what one iterator delivers in so many epochs."""
     rows = data.create_tuple_iterator(num_epochs=count, output_numpy=True)
     return [[int(i) for (row,) in rows for i in np.ravel(row)] for _ in range(count)]
 
@@ -133,7 +134,7 @@ def test_the_number_of_samples_follows_the_epoch() -> None:
 
 
 class Changing(Contiguous):
-    """Rank 0 has one sample more in every epoch."""
+    """A partition that gives rank 0 one more sample in every epoch."""
 
     def deal(self, samples: Any, ranks: int, seed: int = 0, epoch: int = 0) -> list[np.ndarray]:
         return [np.arange(1 + epoch), np.arange(1 + epoch, samples)]
@@ -190,15 +191,17 @@ def theirs(n: int, ranks: int, rank: int, shuffle: bool) -> Any:
     ("n", "ranks"), [(n, ranks) for n in (1, 5, 8, 11, 31) for ranks in (1, 2, 4, 5) if ranks <= n]
 )
 def test_without_shuffle_the_lists_are_mindspores(n: int, ranks: int) -> None:
-    """Also where n does not divide: it, too, fills up from the beginning."""
+    """Without shuffling, the index lists are MindSpore's, also when n does not divide: both fill up
+    from the beginning."""
     parts = DistributedSampler(shuffle=False).deal(n, ranks)
     for rank in range(ranks):
         assert delivered(theirs(n, ranks, rank, shuffle=False)) == parts[rank].tolist()
 
 
 def test_with_shuffle_mindspores_permutation_is_another_one(seeded: Any) -> None:
-    """It is drawn from the configuration's seed when the sampler is made, and starts again with
-    every iterator; only the epochs of one iterator differ."""
+    """With shuffling, MindSpore's permutation differs: it is drawn from the configuration's seed
+    when the sampler is made, restarts with every iterator, and changes only over the epochs of one
+    iterator."""
     for unknown in ({"seed": 3}, {"drop_last": True}):
         with pytest.raises(TypeError):
             ds.DistributedSampler(2, 0, **unknown)

@@ -1,4 +1,5 @@
-"""The MindSpore optimizers as citizens of MindSpore: modes, rates, groups, resuming."""
+"""The MindSpore optimizers follow MindSpore's conventions: modes, learning rates, groups,
+resuming."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 
 
 def reference(rule: rules.Rule, params: list[Any], rates: list[float]) -> list[np.ndarray]:
-    """Where the float64 recurrence takes ``params`` with these rates."""
+    """Return the parameters after the float64 recurrence with these learning rates."""
     now = {p.name: p.asnumpy().astype(np.float64) for p in params}
     kept = rule.init(now)
     for step, rate in enumerate(rates):

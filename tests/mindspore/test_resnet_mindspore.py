@@ -1,4 +1,4 @@
-"""ResNet-18 against the referee, which `tests/torch` holds against torchvision's."""
+"""ResNet-18 against the reference, which `tests/torch` compares with torchvision's."""
 
 from __future__ import annotations
 

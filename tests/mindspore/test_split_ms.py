@@ -1,4 +1,4 @@
-"""Split models on MindSpore: messages under way, and what a rank keeps for backward passes."""
+"""Split models on MindSpore: pending messages, and the bytes a rank saves for backward passes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def full(n: int, value: float) -> ms.Tensor:
 
 
 def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
-    """Many of one shape and of several, both ways at once, larger than a buffer of the system."""
+    """Exchange many messages of equal and different shapes, both ways at once, larger than a socket
+    buffer."""
     peer, told = 1 - comm.rank, dict[str, Any]()
     sizes = [3, 3, 70_000, 1, 2_000_000]
     sent = [comm.isend(full(n, 10.0 * comm.rank + i), peer) for i, n in enumerate(sizes)]
@@ -69,7 +70,7 @@ def test_messages_come_in_the_order_in_which_they_were_sent() -> None:
 
 
 def deserted(comm: Communicator, argument: Any) -> list[Any]:
-    """Rank 1 goes before it sends what rank 0 waits for."""
+    """Let rank 1 leave before it sends what rank 0 waits for."""
     comm.barrier()
     if comm.rank == 1:
         time.sleep(8)
@@ -88,7 +89,7 @@ def test_a_sender_that_keeps_the_others_waiting() -> None:
 
 
 def test_bytes_kept_of_a_linear_and_a_tanh() -> None:
-    """What each of the layers took: 7 and 5 numbers of a sample."""
+    """Linear and Tanh save their inputs: 7 and 5 numbers per sample."""
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
     spec = ModelSpec("two layers", (7,), layers)

@@ -1,4 +1,4 @@
-"""The example of a third backend: found, equal to the referee, and judged by the suite."""
+"""The example of a third backend is discovered, equals the reference, and passes the suite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRY = "[dualml.backends]\njax = dualml_jax:info\n"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process in which `pip install -e` has been."""
+    """Return the environment of a process in which `pip install -e` was run."""
     require("jax")
     assert ENTRY.splitlines()[1].replace("dualml_jax:info", '"dualml_jax:info"') in (
         SOURCE / "pyproject.toml"

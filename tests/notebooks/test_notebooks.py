@@ -1,4 +1,5 @@
-"""The notebooks of the labs: executed from their sources, alike in both languages, up to date."""
+"""The notebooks of the labs: executed from their sources, the same in both languages, up to
+date."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the source archive, and the wheel that was made of it: as a release is."""
+    """A folder with the source archive, and the wheel built from it, as in a release."""
     made = tmp_path_factory.mktemp("dist")
     done = run(sys.executable, "-m", "build", "--installer", "uv", "--outdir", made)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,7 +97,7 @@ def test_the_checkers_of_archives_find_nothing(folder: Path) -> None:
 
 
 def test_the_core_alone_runs(folder: Path, tmp_path: Path) -> None:
-    """In an environment with what the wheel asks for, and nothing else."""
+    """The core works alone, in an environment with only the wheel's requirements."""
     uv("venv", "--quiet", "--python", sys.executable, tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     uv("pip", "install", "--quiet", "--python", python, *folder.glob("*.whl"))

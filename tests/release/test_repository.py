@@ -1,4 +1,5 @@
-"""Files for hosts of the repository: valid by their published schemas, and of one mind."""
+"""Files for repository hosts are valid by their published schemas and consistent with each
+other."""
 
 from __future__ import annotations
 

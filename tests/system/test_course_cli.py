@@ -1,4 +1,4 @@
-"""``dualml new``, ``check``, ``report`` and ``grade``, as people type them."""
+"""``dualml new``, ``check``, ``report`` and ``grade`` as people type them."""
 
 from __future__ import annotations
 

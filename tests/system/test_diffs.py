@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Found]:
-    """All of them at once: most of the time is the frameworks' start."""
+    """Measure all entries at once, because starting the frameworks takes most of the time."""
     require("torch")
     require("mindspore")
     return {one.entry.name: one for one in measure(list(catalogue().values()), frameworks())}

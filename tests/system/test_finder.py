@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def planted() -> Iterator[Any]:
-    """The benchmark, with both frameworks there."""
+    """The benchmark module, with both frameworks installed."""
     for framework in ("torch", "mindspore"):
         require(framework)
     kept = list(sys.path)
@@ -31,7 +31,7 @@ def planted() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the runs with nothing planted are, one for each arm."""
+    """A folder with a run per arm in which nothing is planted."""
     return tmp_path_factory.mktemp("planted")
 
 

@@ -1,4 +1,4 @@
-"""Ranks over ssh: a real server of OpenSSH on the loopback interface, with keys of its own."""
+"""Ranks over ssh, with a real OpenSSH server on the loopback interface and its own keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ Table = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
-    """Makes a file of this machine and one that a server of its own gives a way to."""
+    """Return a function that writes a hosts file with this machine, and with another name for it
+    that is reached over a private ssh server."""
     if not Path(SSHD).exists() or shutil.which("ssh") is None:
         pytest.skip("OpenSSH's server is not installed (Debian: openssh-server)")
     folder = tmp_path_factory.mktemp("ssh")
@@ -106,7 +107,7 @@ def lab(tmp_path: Path) -> Path:
 
 
 def remote(run: Run) -> list[psutil.Process]:
-    """The ranks that ssh has started: sshd hands no variables on."""
+    """Return the ranks that ssh has started (sshd does not pass variables on)."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -142,7 +143,8 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
 def test_a_hostfile(
     table: Table, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its lines leave to OpenSSH stands in a configuration, here one of the test's own."""
+    """Settings that a hostfile leaves to OpenSSH come from its configuration, here the test's
+    own."""
     require("torch")
     toml = read(table(tmp_path / "hosts.toml")).hosts[0]
     lines = [f"Port {toml.port}"]

@@ -1,4 +1,4 @@
-"""Lab 1 on the real frameworks, through the command line: what a user would see."""
+"""Lab 1 on the real frameworks, through the command line, as a user sees it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dualml(*words: object, timeout: float = 240) -> subprocess.CompletedProcess[
 
 
 def installed() -> str:
-    """The frameworks of this environment as a --backend word; skips where there is none."""
+    """Return the installed frameworks as a --backend word; skip the test if there are none."""
     import importlib.util
 
     found = [name for name in FRAMEWORKS if importlib.util.find_spec(name)]
@@ -47,7 +47,7 @@ def installed() -> str:
 
 
 def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The workers that this ``dualml run`` has started."""
+    """Return the workers that this ``dualml run`` has started."""
     return psutil.Process(process.pid).children(recursive=True)
 
 

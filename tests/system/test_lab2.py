@@ -1,4 +1,4 @@
-"""Lab 2 as a user runs it: real ranks of both frameworks, and everything the page shows of it."""
+"""Lab 2 as a user runs it: real ranks of both frameworks, and the page's contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARMS = ["micro-n2", "single", "all-reduce-n2", "ring-n2", "parameter-server-n2",
 def ran(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Path, dict[str, Any]]:
-    """Few arms and updates; with ``--slow`` all that ``--quick`` has."""
+    """Run a few arms with few updates; with ``--slow`` everything in ``--quick``."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("lab2") / "out"

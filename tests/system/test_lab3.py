@@ -1,4 +1,4 @@
-"""Lab 3 as a user runs it: dealt data on real ranks of both frameworks, and the proofs of it."""
+"""Lab 3 as a user runs it: partitioned data on real ranks of both frameworks, with verification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARMS = ["one-node", "nodes-n2", "native-n2", "skew-none", "skew-shards", "fracti
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Ran:
-    """Few arms and samples; with ``--slow`` all that ``--quick`` has."""
+    """Run a few arms with few samples; with ``--slow`` everything in ``--quick``."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("lab3") / "out"

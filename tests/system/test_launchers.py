@@ -1,4 +1,4 @@
-"""Ranks that a framework's own launcher starts, and ways of finding one another."""
+"""Ranks started by a framework's own launcher, and kinds of rendezvous."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launcher(backend: str, folder: Path) -> list[str]:
-    """The words before those of ``dualml``."""
+    """Return the launcher's words before those of ``dualml``."""
     if backend == "torch":
         return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
                 "--master-port", str(free_port()), "-m", "dualml"]  # fmt: skip
@@ -42,7 +42,7 @@ def launcher(backend: str, folder: Path) -> list[str]:
 def by_itself(
     request: pytest.FixtureRequest, lab: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """A backend, and one of two folders of runs that started their own ranks at the same time."""
+    """Return a backend, and one of two folders of concurrent runs that started their own ranks."""
     backend = request.param
     require(backend)
     folder = tmp_path_factory.mktemp("itself")

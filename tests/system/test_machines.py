@@ -1,4 +1,4 @@
-"""Ranks that are started by hand, each in a terminal of its own, with no folder that they share."""
+"""Ranks started by hand, each in a separate terminal, without a shared folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def address() -> str:
 
 
 def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> Run:
-    """One terminal; what it starts looks for nothing in the others' folders."""
+    """Return the terminal of one rank, which does not look into the others' folders."""
     ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
     at = folder / f"machine{number}"
     at.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def weights(out: Path, backend: str) -> bytes:
 
 
 def facts(out: Path, backend: str) -> dict[str, Any]:
-    """What rank 0 reports of a trial, as far as no clock decides it."""
+    """Return what rank 0 reports of a trial, without anything that depends on a clock."""
     path = out / f"trials/ring/{backend}/seed0/result.json"
     told = json.loads(path.read_text())
     assert len(told["apart"]) > 1
@@ -109,7 +109,7 @@ def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def uninterrupted(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A run of `LONG` by itself."""
+    """Return a function: backend → folder of an uninterrupted run of `LONG`."""
     made = dict[str, Path]()
 
     def of(backend: str) -> Path:

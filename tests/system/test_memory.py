@@ -1,4 +1,4 @@
-"""The study of memory as a user runs it: both frameworks hold the closed form, and train alike."""
+"""The memory study as a user runs it: both frameworks match the closed form and train equally."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARMS = ["one", "full", "replicas-n2", "zero1-n2", "zero1-all-reduce-n2"]
 def ran(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Path, dict[str, Any]]:
-    """Few arms, of a model of one block; with ``--slow`` all that ``--quick`` has."""
+    """Run a few arms of a one-block model; with ``--slow`` everything in ``--quick``."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("memory") / "out"

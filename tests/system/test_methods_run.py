@@ -25,7 +25,7 @@ updates = {updates}
 
 
 def file(folder: Path, arms: dict[str, str], updates: int = 30) -> Path:
-    """An experiment on few images; arm → its further lines."""
+    """Write an experiment on few images; arm → its further lines."""
     folder.mkdir(parents=True, exist_ok=True)
     text = 'name = "ways"\nmodel = "softmax"\ntitle = { en = "x" }\ndata = { name = "digits" }\n'
     text += "".join(ARM.format(name=n, more=m, updates=updates) for n, m in arms.items())
@@ -180,8 +180,8 @@ LOW = {"torch": "amp_fp16", "mindspore": "amp_o2"}
 
 @pytest.mark.parametrize("backend", LOW)
 def test_updates_that_an_engine_skips_are_recorded(backend: str, tmp_path: Path) -> None:
-    """Of one image that the model is sure of and wrong about: a gradient of 2¹⁶ times the loss,
-    times a white pixel, is too large for float16."""
+    """Updates that an engine skips are recorded: one image with a confident wrong prediction and a
+    loss scale of 2¹⁶ overflows float16."""
     require(backend)
     arms = {"only": f'method = "{LOW[backend]}"'}
     path, out = file(tmp_path, arms, updates=40), tmp_path / "out"

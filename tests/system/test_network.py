@@ -1,4 +1,4 @@
-"""A network that is one: namespaces as machines, whose links have a rate and whose bytes count."""
+"""A real network of namespaces as machines, whose links have a rate and whose bytes are counted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def namespaces() -> str:
 
 
 def transfer(to: Any, by: Any, sizes: list[int]) -> list[float]:
-    """Seconds until messages of these sizes were answered, one after the other."""
+    """Return the seconds until messages of these sizes were answered, one after the other."""
     words = ["-c", SERVER, to.address, str(sizes)]
     server = subprocess.Popen(to.command(sys.executable, *words))
     client = by.command(sys.executable, "-c", CLIENT, to.address, str(sizes))
@@ -113,7 +113,7 @@ def test_a_living_owners_bed_is_left_alone() -> None:
 
 
 def micro(nodes: list[Any], folder: Path, names: list[str], ranks: int) -> dict[str, Any]:
-    """Rows of a micro-benchmark by strategy, 1 MB."""
+    """Return the rows of a micro-benchmark by strategy, for 1 MB."""
     lab = folder / "lab.toml"
     lab.write_text(
         TINY.partition("[arms")[0]

@@ -1,4 +1,5 @@
-"""What the planner says of ranks, on ranks: what they hold, and the most that a limit holds."""
+"""The planner's predictions against real ranks: their memory, and the largest model under a
+limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower precisions as a user asks for them, on both frameworks and the referee."""
+"""Low precisions as a user requests them, on both frameworks and the reference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What becomes of a run when one of its ranks is killed, stopped, errs or hangs, or its owner goes.
+"""The outcome of a run whose rank is killed, stopped, fails or hangs, or whose owner disappears.
 
-Each run here has an arm for every misfortune: a trial that fails does not keep those after it from
-running, so one run shows many.
+Each run has one arm per failure: a failed trial does not prevent the later ones, so one run shows
+many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Separate training, planted in every lab: the trial fails, and says that its ranks trained apart.
+"""Separate training, planted in every lab: the trial fails and reports that its ranks diverged.
 
 The plants are in `apart/sitecustomize.py`, which every process of such a run imports first.
 """
@@ -58,7 +58,7 @@ BY_EPOCHS = ["random-partition"]
 
 
 def run(lab: str, plant: str, backend: str, arms: list[str], folder: Path) -> Path:
-    """The run folder of some quick arms with a plant."""
+    """Run some quick arms with a plant and return the run folder."""
     require(backend)
     folder.mkdir(exist_ok=True)
     out, path = folder / "out", os.environ.get("PYTHONPATH")
@@ -93,7 +93,8 @@ def check(out: Path, arms: list[str], said: str) -> None:
 
 
 def each() -> Iterator[Any]:
-    """Every case on every backend; of MindSpore, which compiles, most are slow."""
+    """Yield every case on every backend; most cases of MindSpore, which compiles, are marked
+    slow."""
     for backend in BACKENDS:
         for lab, plant in CASES:
             slow = backend == "mindspore" and (lab, plant) not in CHOSEN

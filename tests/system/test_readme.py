@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there, in both languages."""
+"""The commands in the README work as printed, in both languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Jobs in a real Slurm: a controller and two nodes on this machine, with settings of their own."""
+"""Jobs in a real Slurm: a controller and two nodes on this machine, with a private
+configuration."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def program(name: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Variables by which Slurm's commands find it."""
+    """Return the variables by which Slurm's commands find the controller."""
     if missing := [name for name in PROGRAMS if program(name) is None]:
         pytest.skip(f"Slurm is not installed: no {', '.join(missing)} (Debian: slurm-wlm, munge)")
     if os.geteuid():
@@ -120,7 +121,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def steps(config: Path) -> list[psutil.Process]:
-    """What the nodes have started, a process for each step and its tasks."""
+    """Return what the nodes have started: a process for each step, and its tasks."""
     found, begin = [], config.stat().st_mtime
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -145,7 +146,7 @@ def wait(condition: Callable[[], Any], seconds: float, folder: Path) -> Any:
 def queue(
     slurm: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
-    """Commands in a folder of their own; what one prints as JSON."""
+    """Return a function that runs commands in a private folder and returns their JSON output."""
     for name, value in {
         **slurm,
         "DUALML_JOBS": str(tmp_path / "jobs"),
@@ -232,7 +233,7 @@ COMMAND = ["submit", "--on", "slurm", "--nodes", 2, "--workers", 2]
 
 
 def ended(queue: Callable[..., Any], number: int, folder: Path) -> Any:
-    """How a job stands when it has ended."""
+    """Wait until a job has ended and return its status."""
     wait(lambda: status(queue, number) not in ("queued", "running"), 180, folder)
     return queue("status", number)
 
@@ -286,7 +287,7 @@ def test_a_job_that_waits_for_too_long_and_one_that_is_stopped(
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Workers that have a word of a test on their command line."""
+    """Return the workers with a word of a test on their command line."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

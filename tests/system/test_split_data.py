@@ -1,4 +1,4 @@
-"""Ranks that are processes read of the data what their stages take."""
+"""Ranks that are processes read only the data that their stages need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorials to the letter: each page is followed from top to bottom in an empty folder."""
+"""The tutorials, followed to the letter, page by page from top to bottom, in an empty folder."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ GONE_ON = ("cd ", "export ")
 
 
 def bare(text: str) -> str:
-    """Without white space, as a terminal breaks lines where it likes, and without numbers."""
+    """Return text without white space (terminals wrap lines) and without numbers."""
     return re.sub(r"[\s…]", "", NUMBER.sub("#", text))
 
 
 def missing(shown: str, output: str) -> str:
-    """The first piece of what a page shows, between two `…`, that does not come in turn."""
+    """Return the first piece of a page's output, between two `…`, that does not appear in order."""
     rest = bare(PROGRESS.sub("", output))
     for piece in filter(None, map(bare, shown.split("…"))):
         if piece not in rest:
@@ -76,7 +76,8 @@ def missing(shown: str, output: str) -> str:
 
 @dataclass
 class Reader:
-    """Somebody who writes the files of a page, changes them, runs its commands and compares."""
+    """A reader who writes the files of a page, edits them, runs its commands and compares the
+    output."""
 
     folder: Path
     less: dict[str, str]
@@ -84,7 +85,7 @@ class Reader:
     output: str = ""
 
     def follow(self, page: str) -> Iterator[str]:
-        """What is not as the page says."""
+        """Follow the page and return what differs from it."""
         for kind, text in BLOCK.findall(NOT_RUN.sub("", page)):
             if named := FILE.match(text):
                 path = self.folder / named[1]
@@ -124,7 +125,7 @@ class Reader:
 
 
 def commands(folder: Path) -> None:
-    """The words of a shell where this Python and its packages are installed."""
+    """Write the commands ``python``, ``dualml`` and ``pytest`` of this Python into a folder."""
     place = folder / ".bin"
     place.mkdir()
     for name, words in {"python": "", "dualml": "-P -m dualml", "pytest": "-P -m pytest"}.items():

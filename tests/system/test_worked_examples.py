@@ -1,4 +1,4 @@
-"""The worked examples do what their page says: verdicts, places, causes and repairs."""
+"""The worked examples do what their page says: verdicts, locations, causes and fixes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AT_ONCE = 2
 
 
 def short(command: str, steps: int) -> str:
-    """Fewer updates than on the page, where they say as much."""
+    """Return the script with fewer updates than on the page, where the result is the same."""
     return re.sub(r"--steps \d+", f"--steps {steps}", command)
 
 
@@ -48,7 +48,7 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class Said:
-    """What `dualml compare` printed: the verdict, the paragraph, phase → distance and ratio."""
+    """The output of `dualml compare`: verdict, paragraph, and phase → distance and ratio."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         self.paragraph, _, *rows = done.stdout.splitlines()
@@ -60,7 +60,7 @@ class Said:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What every command of both examples says, run in copies of their folders."""
+    """Run every command of both examples in copies of their folders and return the outputs."""
     assert (len(CHANGES), len(COMPARE)) == (4, 2)
     made = tmp_path_factory.mktemp("examples")
     jobs: dict[str, tuple[Path, list[str]]] = {}

@@ -1,4 +1,4 @@
-"""The backend: NumPy in single precision on the CPU."""
+"""The `Backend` class: float32 NumPy on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from third_backend.training import SingleTraining
 
 
 class SingleBackend(Backend, Grouping, Staging):
-    """See `dualml.backend.Backend`."""
+    """A float32 NumPy backend that implements `dualml.backend.Backend`, process groups and pipeline
+    stages."""
 
     name = "single"
     dtype = "float32"
@@ -48,4 +49,4 @@ class SingleBackend(Backend, Grouping, Staging):
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:
-        """NumPy computes at once."""
+        """Do nothing: NumPy computes synchronously."""

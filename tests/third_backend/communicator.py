@@ -1,4 +1,4 @@
-"""Ranks that are processes of one machine and talk over sockets."""
+"""A communicator between processes of one machine, over sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
 class Line:
-    """The connection to another rank; a thread of its own sends, so that nobody waits to send."""
+    """The connection to another rank. A separate thread sends, so that `send` never blocks."""
 
     def __init__(self, peer: int, connection: Connection, timeout: float) -> None:
         self.peer, self.connection, self.timeout = peer, connection, timeout
@@ -31,6 +31,8 @@ class Line:
             self.connection.send_bytes(message)
 
     def receive(self) -> bytes:
+        """Return the next message from the peer; raise `CommunicationError` on a timeout or a
+        closed connection."""
         if not self.connection.poll(self.timeout):
             raise CommunicationError(f"nothing came from rank {self.peer} in {self.timeout:g} s")
         try:
@@ -45,7 +47,8 @@ class Line:
 
 
 def connect(place: Place) -> SocketCommunicator:
-    """Every rank listens; those with a higher number call those with a lower one."""
+    """Connect this rank with all others: every rank listens, and each calls the ranks below its
+    own."""
     listener = Listener(None, backlog=place.size)
     addresses = exchange_notes(
         place.board, f"listens.{place.key}", place.rank, range(place.size), str(listener.address),
@@ -65,7 +68,8 @@ def connect(place: Place) -> SocketCommunicator:
 
 
 class SocketCommunicator(Communicator):
-    """NumPy arrays between processes; every collective is made of messages."""
+    """A communicator for NumPy arrays between processes; every collective is composed of
+    messages."""
 
     backend: ClassVar[str] = "single"
 
@@ -121,7 +125,7 @@ class SocketCommunicator(Communicator):
         return x
 
     def synchronize(self) -> None:
-        """NumPy computes at once."""
+        """Do nothing: NumPy computes synchronously."""
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -129,6 +133,7 @@ class SocketCommunicator(Communicator):
         return self.lines[self.ranks[peer]]
 
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
+        """Send one array to each rank in ``send`` and return the arrays received, by rank."""
         for peer, x in send.items():
             self._line(peer).waiting.put(np.ascontiguousarray(x).tobytes())
         return {
@@ -137,7 +142,8 @@ class SocketCommunicator(Communicator):
         }
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
-        """The barrier: everybody hears of everybody."""
+        """Run a barrier, the only native primitive: exchange an empty message with every other
+        rank."""
         others = [peer for peer in range(self.size) if peer != self.rank]
         for peer in others:
             self._line(peer).waiting.put(b"")

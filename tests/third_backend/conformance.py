@@ -1,4 +1,5 @@
-"""See `dualml.backend.conformance`."""
+"""The update rules of this backend alone, as the conformance suite runs them (see
+`dualml.backend.conformance`)."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ COMPILES = False
 
 
 class Optimizers:
+    """Update rules that are run for some steps on gradients given by a function."""
+
     def __init__(self, rules: Mapping[str, Rule], rates: Mapping[str, Sequence[float]]) -> None:
         self.rules, self.rates = rules, rates
 
@@ -22,6 +25,7 @@ class Optimizers:
         return {name: self.one(name, start, gradient, steps) for name in self.rules}
 
     def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+        """Run one rule for ``steps`` updates and return its final parameters and state."""
         own = {n: np.array(a, np.float32) for n, a in start.items()}
         optimizer = Optimizer(self.rules[name], own)
         for step in range(1, steps + 1):
@@ -38,8 +42,12 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
+    """Return the rules as the conformance suite runs them; there is one mode, and shapes need no
+    set-up."""
     return Optimizers(rules, rates or {})
 
 
 def settings() -> dict[str, str]:
+    """Return the process-wide settings that a backend must not change, here NumPy's error
+    handling."""
     return {"errors": str(np.geterr())}

@@ -1,4 +1,4 @@
-"""The layers of the neutral spec on `values`, and the losses."""
+"""The layers of `dualml.model` and the losses, implemented on `values.Value`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ LEARNING = "learning"
 
 @singledispatch
 def apply(layer: Any, x: Any, own: Own) -> Value:
+    """Return a layer's output for the batch ``x``; ``own`` holds the layer's parameters."""
     raise NotImplementedError(f"single has no layer {type(layer).__name__}")
 
 
@@ -32,12 +33,13 @@ def _(layer: spec.Linear, x: Value, own: Own) -> Value:
 
 
 def biased(y: Value, there: bool, own: Own) -> Value:
+    """Add the bias if the layer has one."""
     return y + own["bias"] if there else y
 
 
 @apply.register
 def _(layer: spec.Conv2d, x: Value, own: Own) -> Value:
-    """A product of matrices for each place of the kernel."""
+    """Convolve with one matrix product per kernel position."""
     n, k, step = layer.padding, layer.kernel, layer.stride
     image = padded(x, n).transpose(0, 2, 3, 1)
     h, w = (side - k + 1 for side in image.shape[1:3])  # before the stride leaves places out
@@ -228,7 +230,7 @@ def _(layer: decoder.SwiGLU, x: Value, own: Own) -> Value:
 
 @apply.register
 def _(layer: decoder.GroupedAttention, x: Value, own: Own) -> Value:
-    """Head by head."""
+    """Compute causal grouped-query attention, head by head."""
     b, length, _ = x.shape
     parts = x.reshape(b, length, -1, layer.width).transpose(2, 0, 1, 3)
     later = np.triu(np.full((length, length), -1e30, np.float32), 1)
@@ -245,7 +247,8 @@ def _(layer: decoder.GroupedAttention, x: Value, own: Own) -> Value:
 
 
 def turned(layer: decoder.GroupedAttention, x: Value) -> Value:
-    """Entry i of a pair by its cosine, and by its sine with the other entry's sign."""
+    """Apply rotary position embedding: entry i times its cosine, plus the paired entry times its
+    signed sine."""
     cos, sin = (np.float32(np.concatenate([a, a], 1)) for a in decoder.turns(layer))
     half = layer.width // 2
     other = np.roll(np.arange(layer.width), half)
@@ -260,7 +263,8 @@ def forward(
     masks: Sequence[Array] = (),
     learning: bool = False,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The stack after the layers from the one before them, and the output of every layer.
+    """Run the layers on the stack of values from the layers before; return the new stack and every
+    layer's output.
 
     Args:
         masks: of the Dropout layers, in order; without them Dropout is the identity.
@@ -290,6 +294,7 @@ def forward(
 
 
 def cross_entropy(logits: Value, labels: Array) -> Value:
+    """Return the mean cross-entropy of ``logits`` (…, classes) for integer labels ``y``."""
     flat = logits.reshape(-1, logits.shape[-1])
     shifted = flat - flat.data.max(axis=1, keepdims=True)
     picked = shifted[np.arange(labels.size), labels.ravel()].reshape(-1, 1)
@@ -297,6 +302,7 @@ def cross_entropy(logits: Value, labels: Array) -> Value:
 
 
 def mse(logits: Value, labels: Array) -> Value:
+    """Return the mean squared error of ``logits`` (…, classes) against one-hot labels."""
     error = logits - np.eye(logits.shape[-1], dtype=np.float32)[labels]
     return (error * error).reshape(-1).mean(0).reshape()
 

@@ -1,4 +1,4 @@
-"""The layers of one rank of a split model."""
+"""The pipeline stage: the layers of one rank of a split model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = tuple[Array, ...]
 
 
 class SingleStage:
-    """See `dualml.backend.Stage`."""
+    """A pipeline stage in float32 NumPy that implements `dualml.backend.Stage`."""
 
     def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
@@ -54,7 +54,7 @@ class SingleStage:
     # --- one micro-batch --------------------------------------------------------------------------
 
     def _through(self, segment: int, values: Values, masks: Sequence[Array] = ()) -> Any:
-        """What a segment computes: parameters, inputs, outputs and those of every layer."""
+        """Run a segment; return its parameters, inputs, outputs and the output of every layer."""
         own = {name: Value(w) for name, w in self.own.items()}
         inputs: list[Any] = [v if v.dtype.kind == "i" else Value(v) for v in values]
         outputs, layers = forward(self.segments[segment].layers, own, inputs, masks)

@@ -1,4 +1,4 @@
-"""A trial's model, optimizer and data."""
+"""The training of one model: weights, optimizer state and data of a trial."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ Arrays = dict[str, Array]
 
 
 def single(named: Mapping[str, Any]) -> Arrays:
+    """Return float32 copies of named arrays."""
     return {name: np.array(a, np.float32) for name, a in named.items()}
 
 
 class SingleTraining(Training, Observable, Divisible):
-    """See `dualml.backend.Training`."""
+    """A training in float32 NumPy that implements `dualml.backend.Training`, activation capture and
+    gradient access."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.now, spec = recipe, 0, recipe.spec
@@ -41,7 +43,7 @@ class SingleTraining(Training, Observable, Divisible):
         return x if self.recipe.spec.tokens else Value(x)
 
     def gradient(self, batch: Array) -> tuple[float, Arrays]:
-        """Mean loss and mean gradient, in chunks."""
+        """Return the mean loss and mean gradient of a batch, accumulated over its chunks."""
         loss, total = 0.0, {name: np.zeros_like(w) for name, w in self.own.items()}
         for part, share in chunks(batch, self.recipe.chunk):
             own = {name: Value(w) for name, w in self.own.items()}
@@ -82,6 +84,8 @@ class SingleTraining(Training, Observable, Divisible):
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def infer(self, x: Array) -> tuple[Value, dict[str, Any]]:
+        """Return the logits, and the output of every layer, without moving the running
+        statistics."""
         own = {name: Value(w) for name, w in self.own.items()} | self.buffers()
         (logits,), outputs = forward(self.recipe.spec.layers, own, [self.inputs(x)])
         return logits, outputs
@@ -95,7 +99,8 @@ class SingleTraining(Training, Observable, Divisible):
         return {name: both[name] for name in self.recipe.spec.tensors()}
 
     def buffers(self) -> dict[str, Value]:
-        """Values on the arrays themselves: batch normalisation moves them in place."""
+        """Return the running statistics as values that share memory with them: batch normalisation
+        updates them in place."""
         return {name: Value(a) for name, a in self.statistics.items()}
 
     def running_statistics(self) -> Arrays:
@@ -120,7 +125,8 @@ class SingleTraining(Training, Observable, Divisible):
 
 
 class SinglePieces:
-    """See `dualml.backend.Pieces`."""
+    """Gradient buckets that implement `dualml.backend.GradientBuckets`; ``layout`` lists the names
+    of each bucket."""
 
     def __init__(self, training: SingleTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout

@@ -1,4 +1,5 @@
-"""A small model with what people get wrong, and the search of a cause between two such models."""
+"""A small model with parts that people often get wrong, and the search for a cause between two
+models."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Named = tuple[str, str, Any, Any]
 
 
 class Net(nn.Module):
-    """A block with what people get wrong; every mistake is a change of one method or setting."""
+    """A block of typical parts; each mistake overrides one method or setting."""
 
     eps, scale, slope = 1e-5, 0.5, 0.1
 
@@ -85,5 +86,5 @@ def searched(
 
 
 def named(found: Explanation) -> list[Named]:
-    """Alterations of the first cause: kind, action, argument and value."""
+    """Return kind, action, argument and value of the first cause's mutations."""
     return [(c.kind, c.action, c.argument, c.value) for c in found.causes[0].alterations]

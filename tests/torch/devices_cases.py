@@ -1,4 +1,4 @@
-"""A model on several devices of each of two processes: alike, and with gradients that are lost."""
+"""A model on several devices of each of two processes: equal results, and lost gradients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CASE: dict[str, Any] = {
 
 
 def weights_after(comm: Any, lost: bool) -> dict[str, Any]:
-    """Train the case; which wrapper was used, and the distance of this process's own weights from
-    the referee's."""
+    """Train the case; return the wrapper's name and the distance of this process's weights from the
+    reference's."""
     if lost:  # the wrapper is never told of a last micro-batch, and never adds up
         TorchPlacedStage.expect_last = lambda self, micro: None  # type: ignore[method-assign]
     backend = backends()["torch"].create("cpu", 1)

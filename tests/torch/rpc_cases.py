@@ -1,4 +1,4 @@
-"""Training by remote procedure calls on the ranks of a group, and on one rank without them."""
+"""Training by remote procedure calls on the ranks of a group, and on one rank without calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def data(spec: Any, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """Losses, a trace, an evaluation, weights and state of a few updates, as lists."""
+    """Return losses, a trace, an evaluation, weights and state of a few updates, as lists."""
     spec, rule = spec_of(case["model"]), rule_from(RULES[case["rule"]])
     weights, (x, y) = initial_weights(spec, 0), data(spec, case.get("enlarged", 1.0))
     start = rule.init({name: w.astype(np.float64) for name, w in weights.items()})
@@ -79,7 +79,8 @@ def made(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case by calls, where its parameters are, and how the ranks serve."""
+    """Train every case by calls; return the results, the location of parameters, and how ranks
+    serve."""
     found = []
     for case in argument["cases"]:
         plan, training = made(comm, case)
@@ -101,20 +102,20 @@ def threads() -> int:
 
 
 def listening() -> list[str]:
-    """Where this process can be reached."""
+    """Return the addresses where this process accepts connections."""
     there = psutil.Process().net_connections("inet")
     return sorted({c.laddr.ip for c in there if c.status == psutil.CONN_LISTEN})
 
 
 def whole(case: dict[str, Any]) -> dict[str, Any]:
-    """The same on one rank, in this process."""
+    """Train the case on one rank, in this process."""
     backend, spec = backends()["torch"].create("cpu", 1), spec_of(case["model"])
     training = backend.training(recipe_of(case, spec))
     return watched(training, case | {"read": backend.read})
 
 
 def dies(comm: Any, argument: dict[str, Any]) -> None:
-    """One rank is killed while the driver goes on and on."""
+    """Kill one rank while the driver continues calling."""
     _, training = made(comm, argument)
     training.load(initial_weights(spec_of(argument["model"]), 0), {}, 0)
     comm.barrier()
@@ -127,7 +128,7 @@ def dies(comm: Any, argument: dict[str, Any]) -> None:
 
 
 def fails(comm: Any, argument: dict[str, Any]) -> None:
-    """A call that cannot be served, or takes too long."""
+    """Make a call that cannot be served, or that takes too long."""
     _, training = made(comm, argument)
     if training.drives:
         last = training.stages[-1]

@@ -1,4 +1,5 @@
-"""A pipeline whose messages go by host memory; on a CPU both ends of the copy are host memory."""
+"""A pipeline whose messages are staged in host memory; on a CPU both ends of the copy are host
+memory."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ CASE: dict[str, Any] = {
 
 
 def staged(comm: Any) -> HostStagedCommunicator:
-    """The same group of ranks, with messages by host memory."""
+    """Return a communicator of the same ranks that stages messages in host memory."""
     return HostStagedCommunicator(replace(comm.place, host_staged=True), comm.member)
 
 
 def train(comm: Any, lost: bool) -> dict[str, Any]:
-    """Train the case; bytes copied in the updates, and how far the weights are from the referee's.
+    """Train the case; return the bytes copied, and the distance of the weights from the
+    reference's.
 
     Args:
         lost: a planted fault: what arrives in host memory does not reach the device.
@@ -45,7 +47,7 @@ def train(comm: Any, lost: bool) -> dict[str, Any]:
 
 
 def collectives(comm: Any, argument: Any) -> dict[str, Any]:
-    """What each primitive gives by host memory, and without."""
+    """Return the results of each primitive with and without staging in host memory."""
     own, found = staged(comm), {}
     for name, group in (("plain", comm), ("staged", own)):
         x = group.tensor(np.arange(4.0, dtype=np.float32) + comm.rank)

@@ -1,4 +1,4 @@
-"""What the PyTorch backend can do beyond the minimum."""
+"""The optional capabilities of the PyTorch backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections of PyTorch's benchmark, all of them on the CPU with tiny sizes."""
+"""The sections of the PyTorch device benchmark, run on the CPU with tiny sizes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Causes that one call alone does not show: what only one side drops, small numbers in many calls,
-a norm with its activation that the port has beside the original."""
+"""Causes that one call alone does not show: dropout on one side only, small numbers in many calls,
+a norm with an activation that the port has beside the original."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dropping(Plain):
 
 
 class DroppingTwice(Dropping):
-    """Something else behind it, in two places."""
+    """A model with dropout in every block, and a ReLU before the head."""
 
     def forward(self, x: Any) -> Any:
         for one in self.linears:
@@ -44,7 +44,7 @@ class DroppingTwice(Dropping):
 
 
 class Unknown(Plain):
-    """Another activation, and in the end what nothing explains."""
+    """A model with another activation, and a last operation that nothing explains."""
 
     depth = 14
 
@@ -77,7 +77,7 @@ class UnknownAlone(OtherUnknown):
 
 
 class Deep(Net):
-    """Layers whose inputs are small, so that an epsilon counts."""
+    """Layers with small inputs, so that epsilon matters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Normed(Convolved):
 
 
 class Settled(Deep):
-    """Two settings of one call."""
+    """A model with two settings of one call."""
 
     momentum = 0.1
 
@@ -134,7 +134,7 @@ class OtherSettings(Settled):
 
 
 class Alone(Net):
-    """A softmax with the gradient that MindSpore gives after an axis of length one."""
+    """A softmax with MindSpore's gradient for an axis of length one."""
 
     def mixed(self, x: Any) -> Any:
         scores = (x @ x.transpose(1, 2)) * self.scale

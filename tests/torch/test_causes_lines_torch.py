@@ -1,4 +1,4 @@
-"""The lines of optimizers: of a user's own, and of PyTorch's rules written out."""
+"""Source lines of optimizers: of a user's own, and of PyTorch's rules written out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OfTheGradient(Own):
 
 
 class BeginsWithWeights(Own):
-    """A clone of the parameters that nobody has set to zero."""
+    """An optimizer state that is a clone of the parameters instead of zeros."""
 
     def begin(self, p: Any) -> Any:
         return p.clone()
@@ -92,7 +92,7 @@ def test_a_line_of_a_users_own(theirs: Any, wanted: str) -> None:
 
 
 class Adam(torch.optim.Optimizer):
-    """PyTorch's Adam by hand, as a port has it."""
+    """PyTorch's Adam written out, as a port has it."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {})

@@ -1,4 +1,4 @@
-"""Causes that are no single call of the model: outputs, tables, biases, blocks, gradients alone."""
+"""Causes beyond a single call: outputs, tables, biases, blocks, gradients alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Two(Net):
-    """Two outputs, of which the loss takes the first."""
+    """A model with two outputs, of which the loss takes the first."""
 
     def forward(self, x: Any) -> Any:
         y = self.inner(x)
@@ -33,7 +33,7 @@ class Exchanged(Two):
 
 
 class Table(Net):
-    """Rows of a table by an index that nothing computes."""
+    """A table lookup by an index that nothing computes."""
 
     order = (0, 3, 1, 5, 2, 2)
 
@@ -105,7 +105,7 @@ class BlocksCut(Blocks):
 
 
 class Norms(Net):
-    """Two norms with the same numbers in them, until they learn."""
+    """Two norms whose values are equal until they learn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def test_all_calls_of_a_block_and_of_its_like_in_other_stages() -> None:
 
 
 class Fused(Net):
-    """A loss of the model's own, in one call."""
+    """A model that computes its own loss in one call."""
 
     def forward(self, x: Any) -> Any:
         y = self.inner(x)
@@ -183,7 +183,7 @@ def test_inside_of_a_fused_function() -> None:
 
 
 class Unbiased(Net):
-    """Without two biases, of functions of the same name."""
+    """A model without two biases, of functions with the same name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def test_a_bias_that_the_other_side_does_not_have() -> None:
 
 
 class Strided(nn.Module):
-    """Convolutions of which 'same' padding changes only the one that moves by two."""
+    """Convolutions; 'same' padding changes only the one with stride two."""
 
     padding = 1
 

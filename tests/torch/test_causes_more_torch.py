@@ -1,4 +1,4 @@
-"""Causes that are more than one setting: order, arrangement, sharing, gradients, own optimizers."""
+"""Causes beyond a single setting: order, layout, sharing, gradients, own optimizers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Residual(nn.Module):
-    """Two blocks that add in place and then cut off, as ResNet's do."""
+    """Two blocks that add in place and then clip, like ResNet's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class CarryOther(Carry):
 
 
 class Waves(Net):
-    """A table of numbers that no parameter is."""
+    """A table of numbers that is no parameter."""
 
     table = (0.0, 1.0, 0.5, 2.0, -1.0, 3.0)
 
@@ -73,7 +73,7 @@ class WavesOther(Waves):
 
 
 class Rotary(Net):
-    """Pairs of neighbours are turned; what leaves are products of queries and keys."""
+    """Rotary embedding of neighbouring pairs; only products of queries and keys are visible."""
 
     def pairs(self, x: Any) -> tuple[Any, Any]:
         return x[..., 0::2], x[..., 1::2]
@@ -135,7 +135,7 @@ class Own(Net):
 
 
 class Apart(Own):
-    """Where the other has one layer twice, two."""
+    """A model with two layers where the other uses one layer twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Apart(Own):
 
 
 class Often(Net):
-    """One value that two functions take, one of them often."""
+    """A value that two functions use, one of them several times."""
 
     def total(self, y: Any) -> Any:
         return sum(torch.logsumexp(y[:, i], -1) for i in range(3))

@@ -1,4 +1,4 @@
-"""Causes that move whole parts of a model, and what attention, less precision and slices hide."""
+"""Causes that move parts of a model, and those hidden by attention, low precision and slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Blocks(Net):
-    """Two blocks of a norm, an attention and a residual; then a rotation."""
+    """Two blocks of norm, attention and residual, followed by a rotation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def test_a_loss_of_the_next_token() -> None:
 
 
 class Next(Net):
-    """A language model's loss inside of the model."""
+    """A language model that computes its loss itself."""
 
     def forward(self, x: Any) -> Any:
         y, wanted = self.head(x), (x[..., 0] > 0).long()
@@ -207,7 +207,7 @@ def test_a_causal_convolution_keeps_its_length() -> None:
 
 
 class Limited(torch.optim.Adadelta):
-    """What a user's subclass does to weights after the rule."""
+    """A user's optimizer that changes the weights after the rule."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -235,7 +235,7 @@ def test_own_numbers_of_a_rule_are_not_tried() -> None:
 
 
 class Loop(Net):
-    """A state that each step makes from that of the step before."""
+    """A state that each step computes from that of the step before."""
 
     def forward(self, x: Any) -> Any:
         state, seen = torch.zeros(4, 6), []

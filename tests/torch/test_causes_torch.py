@@ -1,4 +1,4 @@
-"""Causes between two PyTorch models: what was planted is what is named, or nothing is."""
+"""Causes between two PyTorch models: the planted cause is named, or none is."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Half(Net):
 
 
 class Read(Net):
-    """What later classes get wrong, once more."""
+    """A model that selects an entry; later classes select another one."""
 
     def read(self, x: Any, y: Any) -> Any:
         return y.mean(1)
@@ -79,7 +79,7 @@ class Last(Read):
 
 
 class Gap(Read):
-    """Both lines take another value."""
+    """A model that combines two functions of one value; the port uses another value."""
 
     def read(self, x: Any, y: Any) -> Any:
         a = torch.tanh(y)
@@ -100,7 +100,7 @@ class Floor(Read):
 
 
 class Counted(Net):
-    """A mean over what is there, and one over all places."""
+    """A mean over the nonzero entries, and (in the subclass) over all positions."""
 
     def count(self, x: Any) -> Any:
         return (x > 0).float().sum(1)
@@ -115,7 +115,7 @@ class CountedAll(Counted):
 
 
 class Seen(Net):
-    """Keeps a mean of its inputs by itself."""
+    """A model that keeps a running mean of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class SeenLargest(Seen):
 
 
 class Cut(Net):
-    """The same in other operations."""
+    """The same computation written in other operations."""
 
     def normed(self, x: Any) -> Any:
         mean = x.mean(-1, keepdim=True)
@@ -148,7 +148,7 @@ class Cut(Net):
 
 
 class Noise(Net):
-    """Nothing simple."""
+    """A model with an error that no simple cause explains."""
 
     def mixed(self, x: Any) -> Any:
         return super().mixed(x) + torch.sin(37 * x) * torch.cos(11 * x.roll(1, 0)) / 3
@@ -207,7 +207,7 @@ def test_a_norm_with_an_epsilon_of_the_other_side_is_named() -> None:
 
 
 class Clipped(torch.optim.SGD):
-    """Limits gradients by itself."""
+    """An optimizer that clips gradients itself."""
 
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
@@ -224,7 +224,7 @@ class ClippedEach(torch.optim.SGD):
 
 
 class Warm(torch.optim.SGD):
-    """A rate that depends on how many updates were made."""
+    """An optimizer whose learning rate depends on the number of updates."""
 
     rates: tuple[float, ...] = (1.0, 0.5, 0.25)
 

@@ -1,4 +1,4 @@
-"""PyTorch's random functions draw from the common source."""
+"""PyTorch's random functions draw from the shared random source."""
 
 from __future__ import annotations
 

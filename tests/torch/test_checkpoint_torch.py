@@ -1,4 +1,5 @@
-"""torch.distributed.checkpoint in safetensors, read and written; other loaders of PyTorch."""
+"""torch.distributed.checkpoint in safetensors format, read and written, and PyTorch's other
+loaders."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def tensors() -> dict[str, torch.Tensor]:
 
 
 def saves(comm: Any, folder: str) -> None:
-    """Every rank has some rows of ``up``, as FSDP2 has, and all of the rest."""
+    """Save on every rank: some rows of ``up``, as with FSDP2, and everything else."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -45,7 +46,7 @@ def saves(comm: Any, folder: str) -> None:
 
 
 def same(path: Path, expected: dict[str, torch.Tensor]) -> None:
-    """A checkpoint of ours has these tensors, bit for bit."""
+    """Assert that one of our checkpoints has exactly these tensors, bit for bit."""
     found = opened(path)
     assert set(found.tensors) == set(expected)
     for name, tensor in expected.items():
@@ -78,7 +79,7 @@ def test_what_torch_saved_on_several_ranks_is_read(
 
 
 def torch_reads(folder: Path, expected: dict[str, torch.Tensor]) -> None:
-    """torch's own reader finds the same in a folder."""
+    """Assert that torch's own reader finds the tensors in a folder."""
     state = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
     dcp.load(state, storage_reader=hf.HuggingFaceStorageReader(path=str(folder)), no_dist=True)
     for name, tensor in expected.items():
@@ -86,7 +87,7 @@ def torch_reads(folder: Path, expected: dict[str, torch.Tensor]) -> None:
 
 
 def ours(folder: Path) -> None:
-    """Saved by two ranks of the referee, rows of ``up`` each."""
+    """Save a checkpoint on two ranks of the reference, each with some rows of ``up``."""
     given = tensors()
     half = given["half"].view(torch.uint16).numpy()
 

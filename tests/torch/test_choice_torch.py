@@ -1,4 +1,5 @@
-"""Memory format and compiling: by times that are measured once, kept, overridden and recorded."""
+"""Memory format and compilation: chosen by times that are measured once, cached, overridden and
+recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ DRAW = np.random.default_rng(0)
 
 @pytest.fixture
 def fresh(clean_environ: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """An empty cache, and no settings of the user's."""
+    """An empty cache, and no settings of the user."""
     clean_environ.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     for variable in (MEMORY_FORMAT, COMPILE):
         clean_environ.delenv(variable, raising=False)
@@ -47,7 +48,7 @@ def training(name: str = "lenet", batch: int = 4, updates: int = 10) -> TorchPar
 
 
 def stub(patch: pytest.MonkeyPatch, **times: float) -> list[list[str]]:
-    """Replace the measurement of times; what was measured, call by call."""
+    """Replace the measurement of times; return the calls that were measured."""
     calls: list[list[str]] = []
 
     def by_turns(variants):  # type: ignore[no-untyped-def]
@@ -191,7 +192,8 @@ def test_the_choice_is_recorded(fresh: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "rnn_lm"])
 def test_compiled_updates_differ_by_rounding_alone(fresh: pytest.MonkeyPatch, name: str) -> None:
-    """Of a batch of the usual size; one of another size is as recorded."""
+    """Compiled updates differ by rounding only, for batches of the usual size; other sizes run as
+    recorded."""
     pytest.importorskip("torch._inductor")
     ended = []
     for value in ("never", "always"):

@@ -1,4 +1,4 @@
-"""On a GPU the device's own events are the clock; on a CPU there is no queue to mark."""
+"""The clock: device events on a GPU; on a CPU there is no queue to mark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dualml_torch.clock import start_events
 
 
 class Event:
-    """Stands in for `torch.cuda.Event`: notes what is done with it, in order."""
+    """A fake `torch.cuda.Event` that notes the calls in order."""
 
     made: list[str]
     done: list[str]

@@ -39,7 +39,8 @@ def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
 
 
 def test_the_framework_s_communication_is_for_this_exercise_alone(tmp_path: Path) -> None:
-    """The same lines are told of in another exercise's file."""
+    """The framework's communication is allowed in this exercise only: the same lines are reported
+    in another one's file."""
     path = tmp_path / "some.py"
     path.write_text("import torch.distributed as dist\n\ndist.init_process_group('gloo')\n")
     kinds = {p.kind for p in examine(path, EXERCISE)}

@@ -1,4 +1,4 @@
-"""What a student's code may not do, and what is said of it; real processes."""
+"""Forbidden actions of a student's code and their messages, in real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 3.0
 
 
 def judged(code: str, folder: Path, seconds: float = SECONDS) -> Checked:
-    """Gradient descent with this code in place of its update."""
+    """Judge gradient descent with this code in place of its update."""
     assert source(EXERCISE).count(LINE) == 1
     path = folder / EXERCISE.name
     path.write_text(source(EXERCISE).replace(LINE, code), "utf-8")

@@ -1,4 +1,4 @@
-"""Ranks of a student's that part: bounded, and the one at fault is named with its line."""
+"""A student's ranks that diverge: bounded in time, and the faulty rank is named with its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of msprobe as .npy files."""
+"""Conversion of msprobe's tensors to .npy files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in which nothing is done have no points under ``once`` that they would not have without."""
+"""Unfinished files earn no points under ``once`` that they would not earn without it."""
 
 from __future__ import annotations
 

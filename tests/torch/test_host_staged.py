@@ -1,4 +1,4 @@
-"""Messages by host memory: the copies at both ends, and what each primitive gives."""
+"""Messages staged in host memory: the copies at both ends, and the results of each primitive."""
 
 from __future__ import annotations
 

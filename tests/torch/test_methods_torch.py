@@ -1,4 +1,4 @@
-"""Ways to train in PyTorch: what they hold in memory, and updates that they pass over."""
+"""Training methods in PyTorch: the memory they hold, and updates that they skip."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_lower_precision_has_master_weights_and_casts_among_its_activations(name
 
 
 def test_recomputation_keeps_less() -> None:
-    """Of a text classifier, whose blocks are deep enough."""
+    """Recomputation reduces the memory of a text classifier, whose blocks are deep enough."""
     plain, again = (memory(made(name, methods.recipe())) for name in ("single", "recompute"))
     assert (again.weights, again.gradients, again.state) == (
         plain.weights, plain.gradients, plain.state)  # fmt: skip
@@ -67,7 +67,8 @@ def test_recomputation_keeps_less() -> None:
 
 
 def test_an_update_that_is_skipped_while_counting_is_made_again() -> None:
-    """Of a scale that is too large the first updates have no step, and leave no state."""
+    """An update skipped during counting is repeated: with a loss scale that is too large, the first
+    updates take no step and create no state."""
     training = scaled(2.0**24, factor=0.5)
     held = memory(training)
     slots = len(native.RULE.slots)
@@ -78,7 +79,8 @@ def test_an_update_that_is_skipped_while_counting_is_made_again() -> None:
 
 
 def scaled(by: float, factor: float) -> Any:
-    """From the start, with this loss scale, which an overflow multiplies by a factor."""
+    """Train from the initial weights with this loss scale, which an overflow multiplies by a
+    factor."""
     training = made("amp_fp16")
     training.load(native.WEIGHTS, native.recipe().state(), 0)
     training.method.scaler = torch.amp.GradScaler("cpu", init_scale=by, backoff_factor=factor)

@@ -1,4 +1,4 @@
-"""How the arguments of a recorded call are named."""
+"""Names for the arguments of a recorded call."""
 
 from __future__ import annotations
 

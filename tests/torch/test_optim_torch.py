@@ -1,4 +1,5 @@
-"""The torch optimizers as citizens of PyTorch: references, groups, schedulers, state, closures."""
+"""The torch optimizers follow PyTorch's conventions: references, groups, schedulers, state,
+closures."""
 
 from __future__ import annotations
 

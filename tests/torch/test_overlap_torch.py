@@ -1,4 +1,4 @@
-"""PyTorch: which bucket is sent when, and replicas of a network."""
+"""Overlapped communication in PyTorch: the send time of each bucket, and replicas of a network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def training_of() -> Any:
 
 
 class Told:
-    """A communicator of one rank that writes down what is asked of it, and when."""
+    """A communicator of one rank that notes the calls made to it, in order."""
 
     def __init__(self, events: list[str]) -> None:
         self.events = events
@@ -35,7 +35,7 @@ class Told:
 
 @pytest.fixture
 def hooked() -> tuple[Training, Any, list[str]]:
-    """A training, its overlapping pieces, and the events of both."""
+    """Return a training, its overlapping buckets, and the events of both."""
     events: list[str] = []
     training = training_of()
     pieces = training.overlapping(native.BUCKETS, Told(events))
@@ -93,7 +93,7 @@ def test_the_first_layer_is_still_computed_when_the_last_is_sent(hooked: Any) ->
 
 
 def test_a_sum_that_nobody_asked_for_is_waited_for(hooked: Any) -> None:
-    """It would still write into the buckets."""
+    """A sum that nobody asked for is waited for: it would still write into the buckets."""
     _, pieces, events = hooked
     pieces.gradient(np.arange(4), 1.0)
     pieces.gradient(np.arange(4), 1.0)
@@ -123,7 +123,8 @@ def test_a_failed_gradient_leaves_nobody_listening(hooked: Any) -> None:
 
 
 def test_replicas_are_the_network_in_all_else() -> None:
-    """Without a GPU `DataParallel` calls the network it is made of."""
+    """Replicas equal the network otherwise: without a GPU `DataParallel` calls the wrapped
+    network."""
     from dualml_torch.native import Replicas
 
     training = training_of()

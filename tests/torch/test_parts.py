@@ -1,4 +1,4 @@
-"""Fused functions written out compute what PyTorch's kernels do, call by call."""
+"""Fused functions, written out, compute what PyTorch's kernels do, call by call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from dualml_torch.parts import FUSED
 
 
 def watched(function: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """What a function gives when its parts are watched, and the calls that were seen."""
+    """Return a function's result when its parts are recorded, and the names of the recorded
+    calls."""
     tape = Tape(lambda one: one.detach().numpy().copy(), ())
     with Watch(tape, FUSED):
         result = function()

@@ -1,4 +1,4 @@
-"""What a layer keeps by the planner's formula, against what PyTorch's autograd keeps."""
+"""Saved activations of a layer by the planner's formula, against what PyTorch's autograd saves."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ MICRO = 2
 
 
 def dropout(x: torch.Tensor) -> torch.Tensor:
-    """With a mask of bytes, as on accelerators; `F.dropout` on a CPU keeps one of floats."""
+    """Apply dropout with a byte mask, as on accelerators; `F.dropout` on a CPU saves a float
+    mask."""
     return torch.native_dropout(x, 0.1, True)[0]
 
 
 def attention(x: torch.Tensor, shape: Shape, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Scores as a tensor of their own, as the formula has them."""
+    """Compute attention with the scores as a separate tensor, as in the formula."""
     q, k, v = (
         F.linear(x, weights[key]).view(MICRO, -1, shape.heads, shape.width).transpose(1, 2)
         for key in "qkv"
@@ -52,12 +53,13 @@ def layer(x: torch.Tensor, shape: Shape, weights: dict[str, torch.Tensor]) -> to
 
 
 def gated(up: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """SwiGLU as fused kernels do it: its inputs are kept and the rest is computed again."""
+    """Compute SwiGLU as fused kernels do: save its inputs and recompute the rest."""
     return checkpoint(lambda a, b: a * F.silu(b), up, gate, use_reentrant=False)
 
 
 def kept(shape: Shape) -> int:
-    """Bytes of what the way back needs, without the weights; each storage once."""
+    """Return the bytes saved for the backward pass, without weights; each storage is counted
+    once."""
     torch.manual_seed(0)
     h, f = shape.hidden, shape.ffn
     sizes = {**dict.fromkeys(("q", "k", "v", "out"), (h, h)), "norm": (h,), "up": (f, h),

@@ -1,5 +1,5 @@
-"""What dualml keeps on PyTorch, by the planner's formula and by the table that is held against
-autograd."""
+"""The activations that dualml saves on PyTorch, by the planner's formula and by the table that is
+compared with autograd."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ BATCH = 4
 def test_one_rank_keeps_what_the_formula_says(
     name: str, sizes: dict[str, object], again: str
 ) -> None:
-    """But for the tokens, which the formula leaves out, to the byte."""
+    """One rank saves what the formula says, to the byte, except for the tokens, which the formula
+    omits."""
     spec = model(name, words=80, length=24, sizes=sizes)
     x = Layouts.one(BATCH, micro=BATCH, recompute=again)
     m = stage_memory(shape_of(spec), x, DUALML.precisions["fp32"], np.zeros(1), engine=DUALML)

@@ -1,4 +1,4 @@
-"""The scale of the loss against PyTorch's own."""
+"""Loss scaling against PyTorch's own."""
 
 from __future__ import annotations
 

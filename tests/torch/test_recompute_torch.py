@@ -1,4 +1,4 @@
-"""What PyTorch keeps where activations are computed again: to the byte, and really let go."""
+"""The memory that PyTorch saves with recomputation: to the byte, and really freed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recorded(name: str, setting: Any, times: int = 1) -> tuple[Any, Any, Any]:
 
 
 def live(graph: Any) -> int:
-    """Most bytes of results at once, if each is let go after its last reader."""
+    """Return the most bytes of results alive at once, if each is freed after its last reader."""
     nodes = list(graph.graph.nodes)
     last = {used: n for n, node in enumerate(nodes) for used in node.all_input_nodes}
     sizes: dict[Any, int] = {}
@@ -74,8 +74,8 @@ def live(graph: Any) -> int:
 
 
 def test_the_recorded_calls_are_made_again() -> None:
-    """What is inside of every block twice; and what was kept between is free. Of many samples, for
-    gradients take memory, too."""
+    """Recorded calls are repeated: those inside every block run twice, and what is between is
+    freed; with many samples, because gradients take memory, too."""
     found = {}
     for setting in ("none", "full"):
         network, loss, (x, y) = recorded("text_classifier", setting, times=16)

@@ -1,4 +1,4 @@
-"""The recorded gradient is autograd's, bit for bit, and forgets nothing that autograd does."""
+"""The recorded gradient equals autograd's bit for bit, and covers everything that autograd does."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def test_every_bit_is_that_of_autograd(name: str, loss: str, memory: str) -> Non
 
 @pytest.mark.parametrize("name", ["lenet", "vit", "gpt", "rnn_lm_dropout"])
 def test_gradients_are_added_where_they_lie(name: str) -> None:
-    """In one vector, as those of a sharded model; of a tied table, too."""
+    """Gradients are added in place, in one flat vector as in a sharded model, also for a tied
+    table."""
     network = Network(model(name))
     network.load(initial_weights(model(name), 0))
     parts = [(batch_of(name, 5), 0.75), (batch_of(name, 3), 0.25)]
@@ -90,7 +91,8 @@ def test_gradients_are_added_where_they_lie(name: str) -> None:
 
 
 def test_a_whole_model_in_flat_vectors_is_computed_from_the_list() -> None:
-    """As a stage it is; without its list autograd makes the same gradients."""
+    """A whole model in flat vectors runs from the recorded list, as a stage does; without the list
+    autograd gives the same gradients."""
     spec, x = model("lenet"), DRAW.normal(size=(8, 1, 28, 28)).astype(np.float32)
     recipe = Recipe(
         spec=spec,

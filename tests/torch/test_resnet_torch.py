@@ -1,4 +1,4 @@
-"""ResNet-18 against torchvision's: of the same weights the same outputs and gradients."""
+"""ResNet-18 against torchvision's: equal outputs and gradients for equal weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def theirs() -> torch.nn.Module:
 
 @pytest.fixture(scope="module")
 def weights(theirs: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Theirs, of the names that we have; running statistics that are not those at the start."""
+    """Return torchvision's weights by our names, with running statistics that are not the initial
+    ones."""
     with torch.no_grad():
         for name, buffer in theirs.named_buffers():
             if name.endswith("running_mean"):
@@ -55,7 +56,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def expected(theirs: torch.nn.Module, weights: Any, samples: Any) -> dict[str, Any]:
-    """What torchvision's network computes in float64, then two updates of it by SGD."""
+    """Return what torchvision's network computes in float64, then after two updates by SGD."""
     network = theirs.double()
     network.load_state_dict({n: torch.from_numpy(w).double() for n, w in weights.items()})
     x, y = torch.from_numpy(samples[0]).double(), torch.from_numpy(samples[1])
@@ -88,8 +89,9 @@ def test_names_and_shapes_are_torchvisions(theirs: torch.nn.Module, weights: Any
 def test_outputs_gradients_and_updates_of_the_referee(
     weights: Any, samples: Any, expected: dict[str, Any]
 ) -> None:
-    """In float64. In float32 some unit of half a million crosses the kink of ReLU in most runs, and
-    that alone moves the gradient of a bias by a hundredth: there bits are compared instead."""
+    """Outputs, gradients and updates equal the reference's in float64. In float32 one of half a
+    million units usually crosses the kink of ReLU, which alone moves a bias gradient by a
+    hundredth: there bits are compared instead."""
     x, y = samples
     near, far = 1e-12, 1e-11
     rule = SGD(lr=RATE, momentum=0.9)
@@ -111,7 +113,8 @@ def test_outputs_gradients_and_updates_of_the_referee(
 
 
 def test_float32_has_the_bits_of_torchvision(weights: Any, samples: Any) -> None:
-    """The same kernels in the same order, forward and backward."""
+    """Float32 results have torchvision's bits: the same kernels in the same order, forward and
+    backward."""
     theirs = import_torchvision().models.resnet18(num_classes=CLASSES).train()
     theirs.load_state_dict({n: torch.from_numpy(w) for n, w in weights.items()}, strict=False)
     ours = Network(SPEC).train()
@@ -127,7 +130,8 @@ def test_float32_has_the_bits_of_torchvision(weights: Any, samples: Any) -> None
 
 
 def test_a_checkpoint_of_torchvision_has_our_names(weights: Any) -> None:
-    """What is not ours counts batches; it decides nothing with a momentum."""
+    """A checkpoint of torchvision has our names, plus batch counters, which have no effect with a
+    momentum."""
     missing, unexpected = Network(SPEC).load_state_dict(
         {n: torch.from_numpy(w) for n, w in weights.items()}, strict=False
     )

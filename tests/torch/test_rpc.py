@@ -1,4 +1,4 @@
-"""A model split by `torch.distributed.rpc` computes what the whole one computes."""
+"""A model split by `torch.distributed.rpc` computes what the unsplit model computes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 
 @pytest.fixture(scope="module", autouse=True)
 def path() -> Iterator[None]:
-    """The ranks import what they run from this folder."""
+    """Let the ranks import what they run from this folder."""
     with pytest.MonkeyPatch.context() as patch:
         before = os.environ.get("PYTHONPATH")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *([before] if before else [])]))
@@ -55,7 +55,7 @@ def path() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=CASES)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
-    """(cases, what every rank found for each, all that the ranks' logs say)."""
+    """Return the cases, the results of every rank for each, and the text of all logs."""
     size, folder = request.param, tmp_path_factory.mktemp("rpc")
     found = run_ranks(
         "torch", size, "rpc_cases:train", {"cases": CASES[size]}, folder=folder, timeout=30
@@ -88,7 +88,8 @@ def compare(got: dict[str, Any], want: dict[str, Any]) -> None:
 
 
 def test_an_update_that_overflows_is_skipped(trained: Any) -> None:
-    """As it is of the whole model, with which the state has been compared."""
+    """An update that overflows is skipped, as for the unsplit model, whose state is compared
+    elsewhere."""
     cases, found, _ = trained
     for number, case in enumerate(cases):
         scaling = found[0][number]["state"].get("loss_scale")

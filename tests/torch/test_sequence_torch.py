@@ -1,5 +1,5 @@
-"""What a rank keeps of a decoder whose positions ranks share out, in closed form; blocks of
-attention as they are written out for devices without the kernel."""
+"""Closed forms of what a rank saves for a decoder with sequence-sharded positions; and attention
+blocks written out for devices without the kernel."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def closed(t: int, *, shared: bool, collected: int) -> int:
-    """Of a sample: what is whole on every rank, of which they keep one's own positions if they are
-    ``shared``; what is collected for `Linear`, in ``collected`` parts of a whole; what is split."""
+    """Return the bytes saved per sample: tensors that are whole on every rank, of which a rank
+    saves only its own positions if ``shared``; inputs gathered for `Linear`, saved in
+    1/``collected``; and tensors that are split."""
     sh, s = LENGTH * WIDTH, LENGTH
     norm, mask = 4 * sh + 8 * s, 4 * sh
     outside = BLOCKS * (2 * norm + 2 * mask) + 5 * s + mask + norm + 4 * sh  # embedding, head

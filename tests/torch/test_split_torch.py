@@ -1,4 +1,4 @@
-"""Split models on torch: messages under way, what a stage keeps, and a stage that dies."""
+"""Split models on torch: pending messages, the memory of a stage, and a stage that dies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def told_of(call: Any) -> str:
 
 
 def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
-    """Many of one shape and of several, waited for in any order; both ways at once."""
+    """Exchange many messages of equal and different shapes, waited for in any order, both ways at
+    once."""
     peer, told = 1 - comm.rank, dict[str, Any]()
     sizes = [3, 3, 3, 70_000, 1]
     sent = [comm.isend(torch.full((n,), 10.0 * comm.rank + i), peer) for i, n in enumerate(sizes)]

@@ -1,4 +1,4 @@
-"""The Python API with a framework: trained in processes of its own, judged against the referee."""
+"""The Python API with a framework: trained in separate processes, judged against the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is torch's own about joining, leaving and failing; the semantics are in conformance."""
+"""Joining, leaving and failing with torch's communicator; its semantics are tested in
+conformance."""
 
 from __future__ import annotations
 
@@ -218,7 +219,7 @@ def told_of(call: Any) -> str:
 
 
 def deserted(comm: Communicator, argument: Any) -> list[Any]:
-    """Rank 1 leaves without a word; what rank 0 is told, and how long taking leave takes."""
+    """Let rank 1 leave silently; return rank 0's error, and how long leaving takes."""
     x = torch.ones(1000)
     comm.all_reduce(x)
     if comm.rank == 1:

@@ -1,4 +1,4 @@
-"""PyTorch's own readers deliver the neutral arrays, sample by sample, in the order asked for."""
+"""PyTorch's own readers deliver the neutral arrays, sample by sample, in the requested order."""
 
 import importlib
 import os
@@ -64,7 +64,7 @@ def neutral(folder: Path, train: bool, name: str = "mnist"):
 
 
 def assert_equal_in_order(batches, folder, train, order, batch_size, name="mnist"):
-    """Every batch equals the neutral arrays at its place in the order, bit for bit."""
+    """Assert that every batch equals the neutral arrays at its place in the order, bit for bit."""
     images, labels, mean, std = neutral(folder, train, name)
     at = 0
     for x, y in batches:
@@ -151,7 +151,7 @@ def test_other_datasets_are_refused(folder):
 
 @pytest.fixture
 def importing(monkeypatch):
-    """``importing(error)``: the next import of torchvision raises it."""
+    """Return ``importing(error)``: the next import of torchvision raises that error."""
     real = importlib.import_module
 
     def arrange(error):

@@ -1,4 +1,4 @@
-"""What a PyTorch worker is given, resolves and records."""
+"""The environment and device of a PyTorch worker, and what is recorded of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_environ_leaves_the_users_settings_alone(clean_environ: pytest.MonkeyPat
 
 
 def test_environ_reaches_a_worker() -> None:
-    """In a fresh process: the variables must be there before the import."""
+    """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
         "import json, torch; from dualml_torch.environment import environment, resolve_device\n"
         "torch.use_deterministic_algorithms(True)\n"

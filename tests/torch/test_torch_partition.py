@@ -1,4 +1,5 @@
-"""A real DataLoader delivers what a partition deals; PyTorch's own sampler, index for index."""
+"""A real DataLoader delivers the partition's samples; PyTorch's own sampler agrees index for
+index."""
 
 from __future__ import annotations
 

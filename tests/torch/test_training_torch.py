@@ -1,4 +1,4 @@
-"""What only a PyTorch `Training` can meet: a parameter that the loss does not reach."""
+"""A case that only a PyTorch `Training` meets: a parameter that the loss does not reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class NoBias(nn.Linear):
 
 
 def test_a_parameter_that_the_loss_does_not_reach_has_a_gradient_of_zeros() -> None:
-    """As in MindSpore; `.grad` is None here, and the optimizer leaves the parameter as it is."""
+    """A parameter that the loss does not reach has a zero gradient, as in MindSpore; `.grad` is
+    None, and the optimizer leaves the parameter unchanged."""
     spec = model("softmax")
     x = np.random.default_rng(0).normal(size=(16, 1, 28, 28)).astype(np.float32)
     y = np.arange(16) % 10

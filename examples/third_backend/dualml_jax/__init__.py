@@ -12,12 +12,13 @@ from dualml.machine import thread_variables
 
 
 def environ(threads: int) -> dict[str, str]:
-    """What a worker needs before it imports JAX."""
+    """Return the environment variables that a worker needs before it imports JAX."""
     return {**thread_variables(threads), "JAX_PLATFORMS": "cpu"}
 
 
 def info() -> BackendInfo:
-    """The entry point; dualml's parent process calls it, so JAX is not imported here."""
+    """Return the backend's description: the entry point. dualml's parent process calls it, so JAX
+    is not imported here."""
     return BackendInfo(
         name="jax",
         framework="jax",

@@ -1,4 +1,4 @@
-"""What dualml asks of a framework: `Backend` and `Training`, without the abilities beyond them."""
+"""The required part of a backend, `Backend` and `Training`, without optional capabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class JaxBackend(Backend):
-    """See `dualml.backend.Backend`."""
+    """A CPU backend in JAX that implements `dualml.backend.Backend`."""
 
     name = "jax"
     dtype = "float32"
@@ -38,12 +38,13 @@ class JaxBackend(Backend):
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:
-        """A loss that is read, and weights that are copied, wait for themselves."""
+        """Wait for JAX's asynchronous dispatch; losses and weights that are read already wait by
+        themselves."""
         jax.block_until_ready(jnp.zeros(1))
 
 
 class JaxTraining(Training):
-    """See `dualml.backend.Training`."""
+    """A training in JAX that implements `dualml.backend.Training`."""
 
     def __init__(self, recipe: Recipe) -> None:
         if recipe.rule.name not in UPDATES:
@@ -52,12 +53,13 @@ class JaxTraining(Training):
         self.load(recipe.weights, recipe.state(), 0)
 
     def load(self, weights: Mapping[str, Any], state: Mapping[str, Any], step: int) -> None:
-        """Arrays of JAX cannot be changed: this is the only place where they are copied."""
+        """Load weights and state after update ``step``; the only copy, because JAX arrays are
+        immutable."""
         self.now, self.own = step, single(weights)
         self.slots = {slot: single(state[slot]) for slot in self.recipe.rule.slots}
 
     def gradient(self, batch: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Mean loss and mean gradient, in chunks."""
+        """Return the mean loss and mean gradient of a batch, accumulated over its chunks."""
         loss, total = 0.0, dict.fromkeys(self.own, 0.0)
         for part, share in chunks(batch, self.recipe.chunk):
             drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part)
@@ -95,8 +97,10 @@ class JaxTraining(Training):
 
 
 def single(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return named arrays as float32 JAX arrays."""
     return {name: jnp.array(a, jnp.float32) for name, a in named.items()}
 
 
 def copies(named: Mapping[str, Any]) -> Arrays:
+    """Return NumPy copies of named arrays."""
     return {name: np.array(a) for name, a in named.items()}

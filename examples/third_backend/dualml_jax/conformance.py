@@ -1,4 +1,5 @@
-"""How dualml's conformance suite runs the update rules alone: see `dualml.backend.conformance`.
+"""The update rules alone, as dualml's conformance suite runs them (see
+`dualml.backend.conformance`).
 
 DUALML_CONFORMANCE=jax pytest tests/conformance/test_optim.py tests/conformance/test_training.py
 """
@@ -17,7 +18,7 @@ COMPILES = True
 
 
 class Optimizers:
-    """See `dualml.backend.conformance.Optimizers`."""
+    """Update rules that are run for some steps on gradients given by a function."""
 
     def __init__(self, rules: Mapping[str, Rule], rates: Mapping[str, Sequence[float]]) -> None:
         self.rules, self.rates = rules, rates
@@ -26,6 +27,7 @@ class Optimizers:
         return {name: self.one(name, start, gradient, steps) for name in self.rules}
 
     def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+        """Run one rule for ``steps`` updates and return its final parameters and state."""
         rule, own = self.rules[name], single(start)
         slots = {slot: single(named) for slot, named in rule.init(start).items()}
         for step in range(1, steps + 1):
@@ -41,10 +43,10 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
-    """The rules, each over parameters of its own."""
+    """Return the rules, each with its own parameters; JAX needs no shapes in advance."""
     return Optimizers(rules, rates or {})
 
 
 def settings() -> dict[str, str]:
-    """JAX has none that an ability would change."""
+    """Return the process-wide settings that a capability could change: JAX has none."""
     return {}

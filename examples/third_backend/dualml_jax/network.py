@@ -1,4 +1,4 @@
-"""The layers and losses of dualml's models in JAX, and a model's gradient."""
+"""The layers and losses of dualml's models in JAX, and a model's loss with its gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Weights = Mapping[str, jax.Array]
 
 
 def apply(layer: Any, x: Any, own: Weights) -> Any:
-    """What a layer makes of a batch; its definition is the docstring of its class in `spec`."""
+    """Return a layer's output for a batch; the docstring of the layer's class in `spec`
+    defines it."""
     match layer:
         case spec.Linear():
             return x @ own["weight"].T + own.get("bias", 0.0)
@@ -53,7 +54,7 @@ def apply(layer: Any, x: Any, own: Weights) -> Any:
 
 
 def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: ModelSpec) -> Any:
-    """The logits, and the output of every layer.
+    """Return the logits and the output of every layer.
 
     Args:
         masks: of the Dropout layers, in order; without them Dropout is the identity.
@@ -75,10 +76,12 @@ def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: Model
 
 
 def cross_entropy(logits: Any, y: Any) -> Any:
+    """Return the mean cross-entropy of ``logits`` (batch, classes) for integer labels ``y``."""
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1).mean()
 
 
 def mse(logits: Any, y: Any) -> Any:
+    """Return the mean squared error of ``logits`` (batch, classes) against one-hot labels."""
     return jnp.square(logits - jax.nn.one_hot(y, logits.shape[-1])).mean()
 
 
@@ -86,6 +89,7 @@ LOSSES = {"cross_entropy": cross_entropy, "mse": mse}
 
 
 def mean_loss(weights: Weights, x: Any, y: Any, masks: Any, *, model: ModelSpec, loss: str) -> Any:
+    """Return the mean loss of a batch as a function of the weights."""
     return LOSSES[loss](forward(weights, x, masks, model=model)[0], y)
 
 

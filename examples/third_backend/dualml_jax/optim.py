@@ -1,4 +1,4 @@
-"""The update rules of `dualml.optim` on JAX's arrays: a new parameter and its new state."""
+"""The update rules of `dualml.optim` in JAX: each returns a new parameter and its new state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ UPDATES = {rule.__name__: rule for rule in RULES} | {"adamw": adam}
 def update(
     rule: Rule, own: Named, slots: dict[str, Named], gradients: Mapping[str, Any], t: int, lr: float
 ) -> None:
-    """Update number ``t`` (from 1) of all parameters and slots, which stand in dictionaries."""
+    """Apply update number ``t`` (from 1) to all parameters; the two dictionaries are updated in
+    place."""
     for name, g in gradients.items():
         before = {slot: slots[slot][name] for slot in rule.slots}
         own[name], after = UPDATES[rule.name](rule, own[name], g, before, t, lr)

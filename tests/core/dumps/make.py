@@ -130,7 +130,7 @@ ts.migrator.api_dump_stop()
 
 
 def make(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> None:
-    """One dump, in a process of its own."""
+    """Make one dump in a separate process."""
     other = {"torch": "mindspore", "mindspore": "torch"}[framework]
     hidden = HIDDEN.format(name=other) if tool == "troubleshooter" else ""
     parts = (WEIGHTS, hidden, MODELS[framework], TOOLS[tool, framework], RECORDS[tool])

@@ -1,7 +1,7 @@
-"""Separate training, planted in the workers of a run whose ``PYTHONPATH`` begins with this folder.
+"""Plant separate training into the workers of a run whose ``PYTHONPATH`` begins with this folder.
 
-``DUALML_TEST_APART`` names the plants. Each is laid over a module when a worker imports it: what
-should exchange something no longer does, and everything else goes on.
+``DUALML_TEST_APART`` names the plants. Each patches a module when a worker imports it, so that an
+exchange no longer happens while everything else continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLANTS: dict[str, tuple[str, Callable[[Any], None]]] = {}
 
 
 def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register what is done to a module."""
+    """Register a function that patches a module."""
 
     def register(lay: Callable[[Any], None]) -> Callable[[Any], None]:
         PLANTS[name] = module, lay
@@ -34,7 +34,7 @@ def _nothing(module: Any) -> None:
 
 @plant("a-part", "dualml.aggregation.parallel")
 def _a_part(module: Any) -> None:
-    """The last parameters of each bucket, an eighth of it, stay out of the exchange."""
+    """The last eighth of each bucket is left out of the exchange."""
     sums = module.DataParallel.sum
 
     def most(self: Any, x: Any, bucket: str) -> Any:
@@ -48,14 +48,14 @@ def _a_part(module: Any) -> None:
 
 @plant("later", "dualml.aggregation.parallel")
 def _later(module: Any) -> None:
-    """The first update is made together, and no other."""
+    """Only the first update is synchronised."""
     sums = module.DataParallel.sum
     module.DataParallel.sum = lambda self, x, bucket: x if self.now > 1 else sums(self, x, bucket)
 
 
 @plant("averages", "dualml.aggregation.local_sgd")
 def _averages(module: Any) -> None:
-    """No rank's parameters are averaged, but for a record of it."""
+    """Parameters are never averaged, but the averaging is recorded."""
 
     def average(self: Any) -> None:
         own = [self.comm.numpy(p) for p in self.pieces.parameters()]
@@ -66,7 +66,7 @@ def _averages(module: Any) -> None:
 
 @plant("server", "dualml.aggregation.asynchronous")
 def _server(module: Any) -> None:
-    """Workers keep to themselves what they should bring to the server."""
+    """Workers keep to themselves what they should send to the server."""
     serve = module.Asynchronous.serve
     module.Asynchronous.serve = lambda self, rank, step, own=(): (
         None if rank else serve(self, rank, step, own)
@@ -76,19 +76,20 @@ def _server(module: Any) -> None:
 
 @plant("shards", "dualml.zero.moves")
 def _shards(module: Any) -> None:
-    """Each rank updates its shard with its own gradient: weights are gathered, and so equal."""
+    """Each rank updates its shard with its own gradient; weights are still gathered, and so
+    equal."""
     module.Moves.reduce = lambda self, vector: self.own(vector)
 
 
 @plant("slices", "dualml.split.row")
 def _slices(module: Any) -> None:
-    """Ranks that share every layer do not add up."""
+    """Ranks that share every layer do not sum their parts."""
     module.Row.summed = lambda self, group, x: x
 
 
 @plant("stages", "dualml.split.mailbox")
 def _stages(module: Any) -> None:
-    """Nothing passes between stages: each computes with zeros in its place."""
+    """Nothing passes between stages: each computes with zeros instead."""
 
     import numpy as np
 
@@ -113,13 +114,13 @@ def _stages(module: Any) -> None:
 
 @plant("calls", "dualml_torch.rpc")
 def _calls(module: Any) -> None:
-    """The driver makes every stage on itself, and calls nobody."""
+    """The driver runs every stage itself and calls no other rank."""
     module.name_of = lambda rank: str(module.rpc.get_worker_info().name)
 
 
 @plant("engine-torch", "torch.nn.parallel.distributed")
 def _engine_torch(module: Any) -> None:
-    """DistributedDataParallel never synchronises, as inside of a forgotten ``no_sync``."""
+    """DistributedDataParallel never synchronises, as inside a forgotten ``no_sync``."""
     forward = module.DistributedDataParallel.forward
 
     def alone(self: Any, *inputs: Any, **more: Any) -> Any:
@@ -131,7 +132,7 @@ def _engine_torch(module: Any) -> None:
 
 @plant("engine-mindspore", "mindspore.nn.wrap.grad_reducer")
 def _engine_mindspore(module: Any) -> None:
-    """DistributedGradReducer gives back what it gets."""
+    """DistributedGradReducer returns its input."""
 
     def construct(self, grads):  # type: ignore[no-untyped-def] # compiled from its source
         return grads
@@ -140,7 +141,7 @@ def _engine_mindspore(module: Any) -> None:
 
 
 class Layer(importlib.abc.MetaPathFinder):
-    """Finds a module as others do, and lays a plant over it when it has been executed."""
+    """An import finder that patches a module after it was executed."""
 
     def __init__(self, chosen: dict[str, list[Callable[[Any], None]]]) -> None:
         self.chosen = chosen
