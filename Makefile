@@ -43,7 +43,7 @@ faults: $(VENV)/.all  ## plant faults in core and backends, one at a time; every
 golden: $(VENV)/.all  ## small runs of every lab, held against what was recorded of them
 	@$(VENV)/bin/python -m tests.golden check $(ARGS)
 
-lint: $(VENV)/.tox  ## ruff: rules and format
+lint: $(VENV)/.tox  ## ruff: rules and format; import-linter: what may import what
 	@$(TOX) run -e lint
 
 types: $(VENV)/.tox  ## mypy, strict, on the core

@@ -113,11 +113,11 @@ def test_the_checkers_have_one_version_everywhere() -> None:
         )
         if version
     }
-    assert set(dev) == {"ruff", "mypy"}
-    for file in ("tox.ini", ".pre-commit-config.yaml"):
+    assert set(dev) == {"ruff", "mypy", "import-linter"}
+    for file, names in (("tox.ini", set(dev)), (".pre-commit-config.yaml", {"ruff", "mypy"})):
         text = (ROOT / file).read_text("utf-8")
-        pinned = re.findall(r"\b(ruff|mypy)==([\d.]+)", text)
-        assert set(pinned) == set(dev.items()), file
+        pinned = re.findall(r"\b(ruff|mypy|import-linter)==([\d.]+)", text)
+        assert set(pinned) == {(name, dev[name]) for name in names}, file
 
 
 def test_the_image_and_the_metadata_allow_the_same_pytorch() -> None:
