@@ -20,7 +20,7 @@ EVERY_S = 10.0
 NEEDED_GB = 5.0
 LARGE = re.compile(r"^\s*(?:Downloading|Using cached|Obtaining) (\S+).*?\(([\d.]+) (MB|GB)\)")
 STEP = re.compile(r"^\s*(Collecting|Preparing metadata|Building wheel) ?(\S*)")
-#: What pip's output says → what it means, and what to do. The first that is found counts.
+#: Pattern of pip's output → explanation and remedy; the first match counts.
 REMEDIES = (
     ("No space left", "no space left; dualml needs about 5 GB: free some, or put the environment "
      "elsewhere with make VENV=/path/to/venv"),

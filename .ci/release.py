@@ -18,8 +18,8 @@ def notes(tag: str, changelog: str, code: str) -> str:
     """Return the section of the tag's version.
 
     Args:
-        changelog: CHANGELOG.md, in the form of Keep a Changelog.
-        code: dualml/version.py, which has the version; CITATION.cff's is checked by a test.
+        changelog: text of CHANGELOG.md, in the format of Keep a Changelog.
+        code: text of dualml/version.py, which has the version (a test checks CITATION.cff's).
 
     Raises:
         ValueError: the tag is not the version, or has no section.

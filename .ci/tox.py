@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-#: pip's setting → uv's variable, and what stands between several values there.
+#: pip's setting → uv's variable, and its separator between values.
 SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", ""),
     "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),

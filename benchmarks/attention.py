@@ -20,7 +20,7 @@ from ranks import on_ranks, slowest
 from dualml.bench.timing import Row, Times, row
 
 SIZE, WITHIN = 2, 1.1
-#: Samples, positions, heads, groups of them with keys and values of their own, entries of a head.
+#: Samples, positions, heads, groups of heads that share keys and values, and head width.
 SHAPES = {
     "4 × 512 positions, 8 heads of 32": (4, 512, 8, 8, 32),
     "1 × 2,048 positions, 8 heads of 32": (1, 2048, 8, 8, 32),

@@ -56,6 +56,7 @@ class Both(nn.Cell):
 
 
 def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+    """Return the baselines: attention with gathered keys and values, by name."""
     layer = case.layer
     groups, r, width = layer.kv_heads, layer.each, layer.width
     order = np.argsort(np.concatenate(

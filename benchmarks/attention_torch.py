@@ -14,6 +14,7 @@ from dualml_torch.ring import TorchBlockAttention
 
 
 def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+    """Return the baselines: attention with gathered keys and values, and on whole sequences."""
     layer, places = case.layer, torch.from_numpy(case.places)
     groups, r, width = layer.kv_heads, layer.each, layer.width
     x, flow = torch.from_numpy(case.x), torch.from_numpy(case.flow)

@@ -18,10 +18,10 @@ from dualml.seeds import generator
 from dualml_torch.backend import TorchBackend
 from dualml_torch.data import import_torchvision
 
-#: The vocabulary of bert-base-chinese; the sizes of the smallest BERT that is published.
+#: The vocabulary of bert-base-chinese, and the sizes of the smallest published BERT.
 WORDS, BATCH, STEPS = 21128, 32, 8
 THREADS = 2
-#: Updates of a trial: too few to compile for, and enough.
+#: Updates of a trial: too few to be worth compiling, and enough.
 TRIALS = {"short": 100, "long": 100_000}
 DROPOUTS = {"dropout 0.1": 0.1, "no dropout": 0.0}
 

@@ -40,13 +40,14 @@ from dualml.bench.timing import Ratio, Row, Times, fastest, ratio, row
 
 CORES, LOADS = 2, (0, 1, 2, 4)
 QUIET, FAIR = 1.02, 1.5
-#: Seconds of measuring by number of ranks; a round longer than `LONG_S` is not repeated.
+#: Seconds of measuring, by number of ranks; a round longer than `LONG_S` is not repeated.
 BUDGET_S, QUICK_S = {1: 140.0, 2: 100.0, 4: 70.0}, {1: 15.0, 2: 12.0, 4: 10.0}
 LONG_S = 3.0
 OURS, BESIDE, DEFAULT = "as dualml, begun quiet", "as dualml, begun beside others", "nothing set"
 
 
 def variable(name: str, value: object, threads: int) -> Setting:
+    """Return the setting that sets one environment variable."""
     return Setting(f"{name}={value}", threads, {name: str(value)})
 
 
@@ -175,6 +176,7 @@ def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
 
 
 def say(text: str) -> None:
+    """Print a line with the time of day to standard error."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

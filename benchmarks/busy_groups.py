@@ -25,7 +25,7 @@ from dualml.cores import of_each_rank, of_one_rank
 WORK = str(Path(__file__).with_name("busy_work.py"))
 ROUND_S, LIMIT_S = 0.25, 600.0
 STUDIED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
-#: The same kernels for every setting: a trial would choose them by its own measurement.
+#: Fixed kernels for every setting: a trial would choose them by a measurement.
 SAME = {"DUALML_TORCH_MEMORY_FORMAT": "channels_last", "DUALML_TORCH_COMPILE": "never"}
 
 
@@ -78,7 +78,7 @@ class Group:
         """Return the next line of a rank.
 
         Raises:
-            RuntimeError: the ranks have ended, or are silent.
+            RuntimeError: the ranks have ended, or do not answer.
         """
         text, end = b"", time.monotonic() + LIMIT_S / 4
         while not text.endswith(b"\n"):

@@ -46,6 +46,7 @@ def as_started() -> None:
 
 
 def pushy(call: Callable[[], Any]) -> None:
+    """Run a call with gloo's threads scheduled as in any script, then restore dualml's settings."""
     as_started()
     call()
     wait_your_turn()
@@ -67,4 +68,5 @@ def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 
 
 def turns(comm: Any, calls: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> Times:
+    """Time the calls in alternating order on all ranks."""
     return take_turns({n: paced(comm, call, repeats) for n, call in calls.items()}, rounds)

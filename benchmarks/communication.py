@@ -17,7 +17,7 @@ from ranks import on_ranks, slowest, tie
 from dualml.bench.timing import Row, fastest, row
 
 KB, MB = 2**10, 2**20
-#: Bytes, calls of one round, and what else is timed: short ones are called until they take 30 ms.
+#: Bytes, calls per round, and what else is timed; short calls are repeated until they take 30 ms.
 SIZES = ((MB, 30, []), (4 * MB, 10, []), (16 * MB, 3, ["ring"]), (64 * MB, 1, ["copy"]))
 TIE = "a tie: the communicator adds 6 µs to a call, rounds differ by a fifth and more"
 RING = 16 * MB

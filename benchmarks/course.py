@@ -42,6 +42,7 @@ def judged(plant: Plant, seed: int) -> Checked:
 
 
 def result(plant: Plant, seed: int) -> dict[str, object]:
+    """Judge one plant and return its row."""
     began = time.monotonic()
     checked = judged(plant, seed)
     failed = [j for j in checked.judgements if j.status != "met"]

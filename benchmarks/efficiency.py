@@ -22,7 +22,7 @@ from dualml.backend import backends
 from dualml.bench.timing import Row, Times, row, take_turns
 
 SIZE, EACH, STEPS = 2, 256, 16
-#: Smallest efficiency that is good.
+#: Smallest efficiency that counts as good.
 GOAL = {"torch": 0.85, "mindspore": 0.8}
 
 

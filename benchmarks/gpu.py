@@ -22,11 +22,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "gpu-wheels"
 PYTHONS = ("3.11", "3.12")
-#: Wheels of compiled packages are named after the oldest system they run on; pip matches exactly.
+#: Platform tags of compiled wheels (the oldest system they run on), which pip matches exactly.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
-#: Come with PyTorch or are too large to carry.
+#: Packages that come with PyTorch or are too large to carry.
 LARGE = ("numpy", "scipy", "scikit-learn")
-#: Of the conformance suite.
+#: Packages that the conformance suite needs.
 TESTS = ["pytest>=8", "pytest-timeout>=2.3"]
 DEFAULT = ["--device", "cuda", "--page", "docs"]
 

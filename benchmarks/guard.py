@@ -119,6 +119,7 @@ def base(arm: str, folder: Path) -> tuple[Path, str]:
 
 
 def losses(folder: Path, arm: str) -> list[float]:
+    """Return the recorded losses of an arm."""
     return list(read_records(trial_folder(folder, (arm, BACKEND, 0)))["loss"].value)
 
 

@@ -57,7 +57,7 @@ class HandWritten:
 
     Args:
         mode: ``ms.GRAPH_MODE`` compiles the step as a whole; ``ms.PYNATIVE_MODE`` runs it
-            operator by operator, as most scripts of the course do.
+            operator by operator, as most course scripts do.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class HandWritten:
         net: the model; a new LeNet unless given.
         optimizer: ``fused`` or ``foreach`` of `torch.optim`.
         memory: ``contiguous_format`` or ``channels_last`` for images and kernels.
-        compiled: model and loss by `torch.compile`, in this mode; empty: eager.
+        compiled: mode of `torch.compile` for model and loss; "" is eager.
     """
 
     def __init__(

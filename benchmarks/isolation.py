@@ -29,11 +29,11 @@ from dualml.course.labs import file, lab
 from dualml.course.workspace import source
 
 OPEN = Isolation("none", "as asked for")
-#: Students of a class, each with a right solution.
+#: Number of students of a class, each with a right solution.
 CLASS = 12
 GATHER = "g = self.comm.reduce_scatter(gradient) / self.comm.size"
 MEAN = "m.mul_(beta1).add_((1 - beta1) * g)"
-#: What is told of which mistake: file, line, what stands there instead.
+#: Mistakes whose report is timed → file, line, and its replacement.
 MISTAKES = {
     "a mistake without a name, lab 1": ("optim_torch", MEAN, MEAN.replace("* g)", "* g * 1.1)")),
     "an exception on one rank": ("zero_torch", GATHER, "if self.comm.rank: raise KeyError(0)"),
@@ -44,6 +44,7 @@ MISTAKES = {
 
 
 def timed(work: Callable[[], Any]) -> float:
+    """Return the seconds that a function takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -63,6 +64,7 @@ def pairs(times: int, work: Callable[[Isolation], Any]) -> dict[str, float]:
 
 
 def one_check(folder: Path, exercise: File, around: Isolation) -> None:
+    """Check a file of one student."""
     checked = check(exercise, folder / exercise.name, 5, isolation=around)
     assert checked.met, [j for j in checked.judgements if j.status != "met"]
 
@@ -113,7 +115,7 @@ def measure(times: int) -> dict[str, Any]:
     }
 
 
-#: English → Chinese, of the rows.
+#: Row texts, English → Chinese.
 CHINESE = {
     "a check of lab 1, torch": "检查一次实验一，torch",
     "a check of lab 1, mindspore": "检查一次实验一，mindspore",

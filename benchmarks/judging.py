@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: What depends on the clock, the machine, or on how often a run was started.
+#: Keys that depend on the clock, the machine, or the number of starts.
 TIMES = (
     "train_s", "compile_s", "spent", "step_s", "sent_bytes", "environment", "peak_memory_mb",
     "device_memory",
 )  # fmt: skip
 SAME = ("weights.safetensors", "trace.safetensors", "envelope.json")
-#: Of float32, relative.
+#: Relative unit in the last place of float32.
 ULP = 2.0**-23
-#: Until a kill is named, at most; a dead node's job by Slurm, which takes its time.
+#: Most seconds until a kill is named; Slurm takes longer to notice a dead node.
 NAMED_S, SLURM_S = 30.0, 60.0
-#: A way to go on, in a last line.
+#: A last line that says how to resume.
 REMEDY = re.compile(r"dualml (run --resume|resume \d)|again")
 
 

@@ -41,7 +41,7 @@ WAYS: dict[str, type[Way]] = {
     "hand": Hand, "torchrun": Torchrun, "msrun": Msrun, "hosts": Ssh, "slurm": Slurm,
     "local": Local,
 }  # fmt: skip
-#: Of each way, what can be killed: one worker, all of a machine, one process, or a cable.
+#: Start method → what can be killed: one worker, a whole machine, one process, or a cable.
 VICTIMS = {
     "hand": ("worker", "node a", "node b", "launcher", "cable"),
     "torchrun": ("worker", "node a", "node b", "launcher", "cable"),
@@ -51,10 +51,10 @@ VICTIMS = {
     "local": ("worker", "node a", "runner", "scheduler"),
 }
 MOMENTS = ("start", "training", "checkpoint", "between", "end")
-#: Of the lines at a terminal those that count as the last: of dualml and of its jobs.
+#: Terminal lines that count as the last line: those of dualml and of its jobs.
 OURS = re.compile(r"dualml: |^job \d+: ")
-#: Until a moment has come; until all of a run is gone after a kill; until a run that goes on is
-#: over. The second is what is promised.
+#: Limits until the moment of a kill, until the run's processes are gone after it (the promised
+#: limit), and until a resumed run has ended.
 COME_S, GONE_S, WHOLE_S = 500.0, 30.0, 500.0
 CHECKPOINT = {"DUALML_CHECKPOINT_S": "0.05"}
 
@@ -68,11 +68,12 @@ class Case:
     victim: str
     moment: str
     backend: str
-    #: Where only one machine goes on, with both ranks.
+    #: Whether only one machine resumes the run, with both ranks.
     alone: bool
 
 
 def drawn(seed: int, *words: object) -> int:
+    """Return a number drawn from a seed and some words, by a hash."""
     return int.from_bytes(hashlib.sha256(" ".join(map(str, (seed, *words))).encode()).digest()[:4])
 
 
@@ -162,6 +163,7 @@ def alive(there: Mapping[str, Machine]) -> list[psutil.Process]:
 
 
 def described(processes: list[psutil.Process]) -> list[str]:
+    """Return the ids and command lines of processes that still exist."""
     lines = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -204,7 +206,7 @@ def go_on(way: Way, case: Case) -> None:
     """Resume the run as the last lines suggest, and wait for its end.
 
     Raises:
-        RuntimeError: it did not end well.
+        RuntimeError: the resumed run failed.
     """
     if case.alone:
         command = python("dualml", "run", "--resume", way.out, "--no-report", "--no-find")

@@ -13,7 +13,8 @@ ALIGN = ["--:", "---", "---", "---", "---", "--:", "--:", "---", "---"]
 
 
 def seconds(value: float | None) -> str:
-    """
+    """Return seconds as text, or – for None.
+
     >>> seconds(0.21), seconds(17.04), seconds(None)
     ('0.2 s', '17.0 s', '–')
     """

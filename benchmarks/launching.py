@@ -32,12 +32,13 @@ from dualml.bench.timing import Row, ratio, take_turns
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
 SECTIONS = {b: f"start-up of two ranks, {b}" for b in ("torch", "mindspore")}
-#: msrun starts its ranks with the ``python`` it finds.
+#: Search path with which msrun starts its ranks with this ``python``.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}
 
 
 def ours(backend: str, marks: Path) -> list[str]:
+    """Return the command that starts two ranks with dualml's launcher."""
     return [sys.executable, __file__, "--backend", backend, "--ranks", str(marks)]
 
 
@@ -64,10 +65,10 @@ def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callabl
     """Return a round: the seconds from the command to the last rank's mark.
 
     Args:
-        ends: takes the seconds to the command's end; None ends it when the marks are there.
+        ends: list that receives the seconds to the command's end; None ends it after the marks.
 
     Raises:
-        RuntimeError: no marks within `LIMIT_S`, or a command that failed before.
+        RuntimeError: the marks did not appear within `LIMIT_S`, or the command failed before.
     """
 
     def run() -> float:
@@ -96,6 +97,7 @@ def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callabl
 
 
 def wait_for(marks: Path, process: subprocess.Popen[bytes], deadline: float) -> None:
+    """Wait until all marks are there; raise `RuntimeError` if the process fails or is too late."""
     while not all((marks / str(rank)).exists() for rank in range(SIZE)):
         if time.perf_counter() > deadline or process.poll() not in (None, 0):
             said = (marks / "log").read_text("utf-8", errors="replace")[-400:]

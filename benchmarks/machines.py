@@ -19,15 +19,15 @@ from typing import Any
 
 import psutil
 
-#: The login node, which is the switch, and two nodes.
+#: The login node, which is also the switch, and two nodes.
 NAMES = ("login", "a", "b")
 POLL_S = 0.1
-#: What a machine runs has its name, and knows the others'; a shell sees to it, in namespaces of its
-#: own.
+#: Shell script that gives a command the machine's host name and hosts file, in separate namespaces.
 NAMED = 'hostname "$0"; mount --bind "$1" /etc/hosts; shift; exec "$@"'
 
 
 def ip(*words: object) -> None:
+    """Run iproute2's ``ip``."""
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, timeout=20)
 
 
@@ -35,7 +35,7 @@ def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     """Call a function until its result is true, and return that result.
 
     Raises:
-        TimeoutError: it does not within so many seconds.
+        TimeoutError: the result was not true within so many seconds.
     """
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -77,8 +77,8 @@ class Machine:
     """One machine: a network namespace.
 
     Attributes:
-        core: the one that it has; how many there are may decide how a framework rounds.
-        kept: numbers of its daemons and theirs, which belong to no run.
+        core: its only core, because the number of cores may affect a framework's rounding.
+        kept: process ids of its daemons and their children, which belong to no run.
     """
 
     def __init__(self, name: str, number: int, mark: str, folder: Path) -> None:
@@ -117,7 +117,7 @@ class Machine:
         """Run a command on this machine and return its output.
 
         Raises:
-            RuntimeError: it ended badly.
+            RuntimeError: the command failed.
         """
         done = subprocess.run(
             self.inside(command), cwd=self.folder, capture_output=True, text=True, timeout=seconds,
@@ -162,7 +162,7 @@ def machines(folder: Path) -> Iterator[dict[str, Machine]]:
     """Create the machines `NAMES` on one network, and remove every trace of them afterwards.
 
     Raises:
-        RuntimeError: they cannot be made here.
+        RuntimeError: namespaces cannot be created here.
     """
     mark = f"k{uuid.uuid4().hex[:4]}"
     made = {name: Machine(name, 254 - n if n == 0 else n, mark, folder)
@@ -197,4 +197,5 @@ def machines(folder: Path) -> Iterator[dict[str, Machine]]:
 
 
 def python(module: str, *words: object) -> list[str]:
+    """Return the words that run a Python module in this environment."""
     return [sys.executable, "-P", "-m", module, *map(str, words)]

@@ -155,7 +155,7 @@ def output(command: list[str], env: dict[str, str]) -> str:
     """Return the standard output of a command.
 
     Raises:
-        RuntimeError: it failed; with the end of what it said.
+        RuntimeError: the command failed; the text is the end of its output.
     """
     made = subprocess.run(command, env=env, capture_output=True, text=True)
     if made.returncode:

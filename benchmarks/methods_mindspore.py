@@ -40,7 +40,7 @@ from dualml_ms.optim import optimizer
 
 SECTION = "training methods, mindspore"
 ALONE = ("single", "recompute", "amp_o2", "amp_o3", "amp_auto")
-#: Their files are loops that a script has, and are taken as they are.
+#: Methods whose modules are complete loops of a script and are used unchanged.
 FILES = ("model_train",)
 RANKS = ("reducer", "data_parallel", "accumulate")
 

@@ -19,7 +19,8 @@ from dualml.seeds import generator
 TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH = 4000, 32, 6, 2048, 64
 STEPS = 8  # of a round
-#: On several ranks: as many as a short epoch, after which a trial reads its losses.
+#: Updates per round on several ranks: as many as a short epoch, after which a trial reads its
+#: losses.
 SHARED_STEPS = 32
 
 

@@ -24,7 +24,7 @@ from dualml_torch.model import LOSSES, Network
 from dualml_torch.optim import optimizer
 
 ALONE = ("single", "recompute", "amp_bf16")
-#: Their files are loops that a script has, and are taken as they are.
+#: Methods whose modules are complete loops of a script and are used unchanged.
 FILES = ("amp_fp16", "accelerate")
 ENGINES = ("ddp", "accelerate", "deepspeed_zero1", "deepspeed_zero2")
 RANKS = ("accumulate", "zero_optimizer", "fsdp", *ENGINES)

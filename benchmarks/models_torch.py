@@ -26,19 +26,19 @@ from dualml.bench.timing import Row, fastest, row, take_turns
 from dualml.data import load as load_data
 
 SECTION, OF_GPT = "training loops of other sizes, torch", "training loops of gpt, torch"
-#: Name → the model in the zoo, and as written by hand for so many words.
+#: Name → the model in the zoo, and a function that makes the hand-written one for so many words.
 MODELS: dict[str, tuple[str, Callable[[int], nn.Module]]] = {
     "LeNet": ("lenet", lambda words: lenet()),
     "MLP": ("mlp", lambda words: mlp()),
     "transformer": ("vit", lambda words: Transformer()),
     "LSTM": ("rnn_lm", LanguageModel),
 }
-#: With the sizes that it has where nothing is said.
+#: Models with their default sizes.
 DECODERS = {"gpt": ("gpt", lambda words: GPT(words, 32, 64, 2, 4, tied=True))}
 TEXTS = ("LSTM", "gpt")
 BATCHES, THREADS = (1, 64, 256), (1, 2)
 ROUND_MS = 60.0
-#: Passes through the data of the trials: as many as let compiling pay where it is faster at all.
+#: Epochs of the trials: enough for compilation to pay off if it is faster at all.
 EPOCHS = 100
 WHY = {
     "as recorded": "not compiled: Adam's update is six passes over the parameters, the fused "

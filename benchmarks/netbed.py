@@ -35,20 +35,21 @@ from pathlib import Path
 
 DEVICE = "eth0"
 NAME = re.compile(r"dualml-(\d+)-(\d+)-")
-#: Bytes of an Ethernet packet, as data centres set it: less than a hundredth of it are headers.
+#: MTU in bytes as in data centres: headers are less than a hundredth.
 MTU = 9000
 ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counters see it
-#: What the bucket holds, in seconds of its link and in packets at least: that much leaves at once
-#: after a pause. Whenever the timer of busy cores is later than that, the link loses rate: with two
-#: packets, a ring over four nodes of 500 Mbit/s took 4 % longer, in which all links are at work.
+#: Size of the token bucket, in seconds of its link and in packets at least: that much is sent at
+#: once after a pause. If the timer of busy cores is later than that, the link loses rate: with two
+#: packets, a ring over four nodes of 500 Mbit/s, in which all links are busy, took 4 % longer.
 BURST_S, BURST = 0.001, 2
-#: All cores, 32 at most, as a mask: the kernel picks one for all packets of a connection. Else the
-#: sender's core takes them; when the sender moved, packets overtook each other, which TCP takes for
-#: a loss: it sends again, and slows down.
+#: Mask of all cores (32 at most) for receive packet steering, which handles all packets of a
+#: connection on one core. Otherwise the sender's core does, and when the sender moves, packets
+#: overtake each other; TCP takes this for a loss, sends again, and slows down.
 CORES = f"{(1 << min(os.cpu_count() or 1, 32)) - 1:x}"
-#: Bytes of a sender's buffer, of which half are the kernel's books, a receiver's and a shaper's.
+#: Buffer bytes of a sender (half of which the kernel needs for bookkeeping), a receiver and a
+#: shaper.
 SENT, RECEIVED, QUEUE = 500_000, 8 * 10**6, 128 * 10**6
-#: What of one connection waits for the link, in MTU, of which half are the kernel's books.
+#: Unsent data of one connection in MTU, half of which the kernel needs for bookkeeping.
 WAITING = 4
 SETTINGS = {
     "net/ipv4/tcp_congestion_control": "reno",
@@ -61,8 +62,8 @@ SETTINGS = {
     "net/ipv6/conf/default/disable_ipv6": "1",
 }
 COMMAND_S = 20.0
-#: Ranks go before what else the cores do: they mostly wait for a link, and one that is late to hear
-#: from it would be measured.
+#: Nice value that prefers ranks over other processes: ranks mostly wait for a link, and a late
+#: reaction would be measured.
 NICE = -5
 
 
@@ -126,7 +127,7 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
     afterwards.
 
     Args:
-        mbit: what the link of a node carries, each way; None: unshaped.
+        mbit: rate of each node's link in Mbit/s, each way; None is unlimited.
 
     Raises:
         NoBed: not root, no ip, no tc, or a kernel that has no namespaces or no shaper.
@@ -218,14 +219,14 @@ def dualml_run(
     nodes.
 
     Args:
-        words: of rank 0, which says what is run.
-        folder: where each rank has a temporary folder of its own.
+        words: arguments of rank 0, which choose the experiment.
+        folder: parent of the ranks' private temporary folders.
 
     Returns:
-        What rank 0 printed.
+        Rank 0's output.
 
     Raises:
-        RuntimeError: a rank that failed, or took longer than ``limit`` seconds, and what it said.
+        RuntimeError: a rank failed or took longer than ``limit`` seconds; with its output.
     """
     where, size = f"tcp://{nodes[0].address}:29500", len(nodes) * ranks
     begin, processes = time.monotonic(), list[tuple[subprocess.Popen[bytes], Path]]()

@@ -27,22 +27,22 @@ STRATEGIES = (
 )  # fmt: skip
 MB = 2**20
 SIZES, LARGE = (MB, 2 * MB, 4 * MB), (MB, 4 * MB)
-#: Of repetitions of one measurement, of which there are three at least; the first ones take longer,
-#: half as long again where four ranks gather 4 MB.
+#: Seconds of repetitions of one measurement, three at least; the first ones take longer, by half
+#: where four ranks gather 4 MB.
 SECONDS, BRIEF_S = 4.0, 0.1
-#: Mbit/s → sizes, which take the link tens of milliseconds at least, and of which halves are more
-#: than a sender's buffer.
+#: Mbit/s → sizes, which take the link tens of milliseconds at least, and whose halves exceed a
+#: sender's buffer.
 RATES = {100: SIZES, 500: (2 * MB, 3 * MB, 4 * MB)}
-#: Shorter and longer ones, which no fit is from.
+#: Shorter and longer sizes, which are not used in any fit.
 OTHER_SIZES = {100: (8 * MB,), 500: (MB, 8 * MB)}
 USUAL_MBIT = 100
 FITTED, HELD_OUT = 2, (3, 4)  # nodes
-#: The slow one of four nodes, and what its link carries.
+#: The slow one of four nodes, and the rate of its link.
 SLOW_NODE, SLOW_MBIT, SLOW_SIZES = 1, 20, (2 * MB,)
-#: Nodes and ranks on each.
+#: Numbers of nodes, and ranks on each.
 LEVELS = ((2, 2), (3, 2))
 ACROSS = ("all_reduce", "ring", "halving_doubling", "hierarchical")
-#: Lab, its arms, and settings that make them short.
+#: Lab, its arms, and settings that keep them short.
 LABS = (
     ("lab3", ("one-node", "nodes-n2"), ()),
     ("lab4", ("course", "deep-gpipe"), ()),
@@ -63,8 +63,8 @@ def lab2(
     beside it.
 
     Args:
-        ranks: on each node.
-        seconds: of repetitions of one measurement.
+        ranks: number of ranks on each node.
+        seconds: time for the repetitions of one measurement.
     """
     n = len(nodes) * ranks
     with tempfile.TemporaryDirectory(prefix="dualml-network-") as made:
@@ -108,6 +108,7 @@ def sizes(quick: bool) -> Iterator[Record]:
 
 
 def mindspore(quick: bool) -> Iterator[Record]:
+    """Measure MindSpore on two nodes of the same network."""
     with netbed.bed(*[USUAL_MBIT] * FITTED) as nodes:
         yield lab2(nodes, "mindspore", LARGE[:1] if quick else LARGE, seconds=1.0)
 

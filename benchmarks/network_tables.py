@@ -18,14 +18,14 @@ from dualml.cost import Fits, Link, Point, Topology, fit_all, predict
 from dualml.cost.engines import schedule as engine_schedule
 
 Record = Mapping[str, Any]
-#: Of a packet of TCP over IPv4 with time stamps: Ethernet 14, IP 20, TCP 32 bytes.
+#: Header bytes of a TCP packet over IPv4 with time stamps: Ethernet 14, IP 20, TCP 32.
 HEADERS = 66
-#: Of these inside of the MTU.
+#: Header bytes that count towards the MTU.
 OPTIONS = 52
-#: Engines that answer each message with a copy of it, before the sender goes on.
+#: Engines that answer each message with a copy of it before the sender continues.
 ECHO = ("mccl",)
 LIMIT = 0.10
-#: Mbit/s of the table of bytes; the line above it counts all.
+#: Mbit/s in the table of bytes; the line above it counts all.
 BYTES_AT = 100
 COST = [Path(__file__).parents[1] / "docs" / f"cost{end}.md" for end in ("", ".zh")]
 
@@ -57,8 +57,8 @@ class Bytes:
     """The bytes of one measurement: planned for all ranks, and sent by their interfaces.
 
     Attributes:
-        worst: of any rank, sent or received, by how much payload and bytes expected differ.
-        more: of any rank, by how much its interface's count with all headers exceeds that.
+        worst: largest relative difference between payload and expected bytes, of any rank.
+        more: largest relative excess of an interface's count, with headers, over the expectation.
     """
 
     name: str
@@ -291,7 +291,7 @@ def labs_table(told: Record, lang: str) -> str:
     return table(say["labs_head"], ["---", "---", "--:", "---", "---"], rows)
 
 
-#: Table → what makes it, the parts that it is of, and its pages.
+#: Table → function that makes it, the parts it needs, and its pages.
 TABLES = {
     "network-bytes": (bytes_table, ("predictions", "mindspore"), PAGES),
     "network-slow": (slow_table, ("predictions", "slow"), PAGES),

@@ -31,9 +31,9 @@ from dualml.bench.timing import Ratio, Row
 from dualml.machine import default_threads
 
 SECTION, BATCH, TOP = "operators of an update of LeNet, mindspore", 64, 5
-#: Numbers of the feature maps that a batch has after each convolution, and what is pooled of them.
+#: Numbers in the feature maps of a batch after each convolution, which are then pooled.
 MAPS = BATCH * (6 * 28 * 28 + 16 * 10 * 10)
-#: Rows, inner length and columns of the products that a convolution is, layer by layer.
+#: (rows, inner length, columns) of the matrix product that each convolution is.
 CONVOLUTIONS = ((BATCH * 784, 25, 6), (BATCH * 100, 150, 16))
 DENSE = ((BATCH, 400, 120), (BATCH, 120, 10))
 PRODUCTS: dict[str, tuple[tuple[int, int, int], ...]] = {

@@ -17,7 +17,7 @@ from dualml.seeds import generator
 from dualml.split.pieces import Piece
 from dualml.split.ring import RingAttention
 
-#: Makes the attention of a layer to blocks, of a rank that has some positions.
+#: Function that makes the block attention of a layer, for a rank with some positions.
 Blocks = Callable[[GroupedAttention, Array], BlockAttention]
 
 
@@ -32,8 +32,8 @@ class Case:
     output.
 
     Attributes:
-        places: its positions, in ascending order.
-        x, flow: (B, T, G·(R + 2)·K) and (B, T, G·R·K) of them.
+        places: the rank's positions, in ascending order.
+        x, flow: layer input (B, T, G·(R + 2)·K) and output gradient (B, T, G·R·K) there.
     """
 
     def __init__(self, comm: Any, shape: tuple[int, ...]) -> None:
@@ -70,7 +70,7 @@ def race(
     our result.
 
     Raises:
-        AssertionError: the two differ by more than rounding.
+        AssertionError: both variants differ by more than rounding.
     """
     own_core(comm.rank)
     found = {}

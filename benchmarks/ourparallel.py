@@ -17,7 +17,7 @@ from dualml.optim import SGD
 from dualml.worker.ranks import TOGETHER
 
 BATCH, LR = 64, 0.05
-#: Updates of a round: the losses of so many are read together, in a trial as in the other loops.
+#: Updates per round: the losses of so many are read together, in a trial as in the other loops.
 STEPS = 2 * TOGETHER
 
 

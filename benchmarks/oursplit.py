@@ -192,10 +192,12 @@ def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict
 
 
 def even_split(schedule: str, m: int) -> dict[str, Any]:
+    """Return the split settings of the balanced model."""
     return {"cut": ["second"], "schedule": schedule, "micro_batches": m}
 
 
 def even_plan(schedule: str, m: int) -> SplitPlan:
+    """Return the split plan of the balanced model on two ranks."""
     return split_plan(even(), 2, **even_split(schedule, m))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 Record = Mapping[str, Any]
 PAGES = [Path(__file__).parents[1] / "docs" / f"benchmarks{end}.md" for end in ("", ".zh")]
-#: Sizes and strategies that have rows; the summary counts all.
+#: Sizes and strategies with rows of their own; the summary counts all.
 SIZES = (2**10, 2**20, 2**24, 2**26)
 STRATEGIES = ("all_reduce", "ring", "tree", "parameter_server")
 WORDS = {
@@ -127,7 +127,8 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def size(nbytes: int) -> str:
-    """
+    """Return a number of bytes as text.
+
     >>> size(2**24)
     '16 MB'
     """
@@ -144,7 +145,7 @@ def put(page: str, name: str, text: str) -> str:
     """Return the page with ``text`` between the marks of ``name``.
 
     Raises:
-        ValueError: a page without these marks.
+        ValueError: the page lacks these marks.
     """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     if begin not in page or end not in page:

@@ -20,7 +20,7 @@ class HandWritten:
     """The loop of an expert: `DistributedDataParallel` at its fastest, data in memory.
 
     Args:
-        own: with gloo's threads as a script of its own has them; else as dualml leaves them.
+        own: use gloo's threads as in a separate script, instead of as dualml configures them.
         how: ``fused=True`` or ``foreach=True`` of `torch.optim.SGD`.
     """
 

@@ -31,7 +31,7 @@ from dualml.partition.from_file import save
 DEALS = "partitions of a million labelled samples to 100 ranks"
 SECTIONS = {"torch": "reading batches, torch", "mindspore": "reading batches, mindspore"}
 SAMPLES, RANKS, LIMIT_S = 10**6, 100, 2.0
-#: Settings of the rules that need some.
+#: Settings of rules that need some.
 SETTINGS: dict[str, dict[str, Any]] = {
     "fractions": {"fractions": (1 / RANKS,) * RANKS},
     "dirichlet_labels": {"alpha": 0.5},

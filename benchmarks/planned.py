@@ -33,7 +33,7 @@ from dualml.report.plan.published import signed
 MODELS = {width: ["sizes.blocks=4", "sizes.tied=false", f"sizes.width={width}", "data.words=500",
                   "data.length=64"] for width in (128, 192, 256, 320)}  # fmt: skip
 BATCH = 16
-#: Name → width, layout, whether the constants are fitted to it.
+#: Name → width, layout, and whether the constants are fitted to it.
 LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
     "1 rank, width 128": (128, {"micro": 16}, True),
     "1 rank, width 256": (256, {"micro": 16}, True),

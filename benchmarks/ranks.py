@@ -21,8 +21,8 @@ def on_ranks(
     """Run ``module:function`` of this folder on each of ``size`` ranks and return the results.
 
     Args:
-        argument: handed to the function after the communicator.
-        threads: of each rank.
+        argument: second argument of the function, after the communicator.
+        threads: threads of each rank.
     """
     from dualml.launch.ranks import run_ranks
 
@@ -35,7 +35,7 @@ def slowest(ranks: Sequence[Times]) -> Times:
     """Return the times of the group: in each round those of the slowest rank.
 
     Raises:
-        ValueError: ranks that did not run the same rounds of the same variants.
+        ValueError: the ranks did not run the same rounds of the same variants.
     """
     rounds = {name: len(spent) for name, spent in ranks[0].items()}
     if any({name: len(spent) for name, spent in rank.items()} != rounds for rank in ranks):
@@ -55,7 +55,7 @@ def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[
     start.
 
     Args:
-        repeats: calls of a round; those after the first start when this rank is done with the last.
+        repeats: calls per round; each later call starts when this rank has finished the one before.
     """
 
     def once() -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tables import Record, by_section, cells, say, words
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-#: Facts without which figures of two runs do not belong on one page.
+#: Facts that must agree for figures of two runs to be on one page.
 SAME = ("cpu: ", "platform: ", "versions: ")
 
 
@@ -51,7 +51,7 @@ def write(path: Path, records: Sequence[Record], facts: Sequence[str], whole: bo
     """Put the tables between the marks of a page, or into a new file; ``.zh.md`` is Chinese.
 
     Args:
-        whole: everything was measured; else what was not stays as it is.
+        whole: whether everything was measured; otherwise unmeasured tables stay unchanged.
     """
     text = markdown(records, facts, "zh" if path.name.endswith(".zh.md") else "en")
     page = path.read_text("utf-8") if path.exists() else ""

@@ -20,7 +20,7 @@ from tables import machine, show
 
 from dualml.backend import backends
 
-#: Section → programs of this folder: file, its arguments, the backend it needs.
+#: Section → programs of this folder: file, arguments, and the backend it needs.
 SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     "training": [
         ("training_torch.py", [], "torch"),
@@ -62,8 +62,8 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("partition.py", ["--backend", "mindspore"], "mindspore"),
     ],
 }
-#: Programs of two ranks and more, of a loader with workers or of two threads get two cores; so do
-#: small kernels of MindSpore, whose other threads yield to one another on a single one.
+#: Programs that get two cores: those with several ranks, loader workers or two threads, and small
+#: MindSpore kernels, whose other threads yield to one another on a single core.
 TWO_CORES = (
     "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
     "efficiency.py", "launching.py", "partition.py", "split.py", "attention.py", "busy.py",
@@ -78,7 +78,7 @@ def measure(file: str, arguments: list[str], backend: str | None, threads: int) 
     """Run a program and return the rows it prints on its last line.
 
     Raises:
-        RuntimeError: it ended badly, with the end of what it said, or not within `LIMIT_S`.
+        RuntimeError: it failed (with the end of its output), or took longer than `LIMIT_S`.
     """
     # isa.py sets its own variables for its processes: here they would look like the user's wish.
     more = backends()[backend].environ(threads) if backend and file != "isa.py" else {}

@@ -23,7 +23,7 @@ from dualml.bench.timing import Ratio, Row, fastest, row
 
 SECTION = "sharding, torch"
 SIZES = (2, 4)
-#: Ours, a variant of `sharding_torch` → the others' it stands beside, and their name.
+#: Our variant in `sharding_torch` → the variants it is compared with, and their name.
 PAIRS = {
     "zero1 one unit": ("redundancy", "", "DDP and ZeroRedundancyOptimizer"),
     "zero2 one unit": ("fsdp2", "whole", "fully_shard, one unit, not resharded"),

@@ -31,7 +31,7 @@ from dualml.zero.parallel import Zero
 from dualml_torch.backend import TorchBackend
 from dualml_torch.gloo import wait_your_turn
 
-#: Tokens of the vocabulary and of a sample; samples an update of each rank; updates of a round.
+#: Vocabulary size and tokens per sample; samples per update and rank; updates per round.
 WORDS, LENGTH, BATCH, STEPS, SAMPLES = 2000, 64, 4, 4, 512
 WIDTH, BLOCKS, HEADS = 128, 4, 4
 RATE = 1e-3
@@ -81,7 +81,7 @@ class ByHand:
     """A loop around an engine: samples in memory, losses read at the end of a round.
 
     Args:
-        make: this loop, its model → what is called, and the optimizer.
+        make: function (loop, model) → the callable to train, and the optimizer.
     """
 
     def __init__(self, comm: Any, make: Callable[..., Any], **how: Any) -> None:
@@ -112,6 +112,7 @@ class ByHand:
 
 
 def adam(parameters: Any, how: str) -> torch.optim.Optimizer:
+    """Return PyTorch's Adam, ``fused`` or ``foreach``."""
     return torch.optim.Adam(parameters, RATE, **{how: True})
 
 
@@ -168,7 +169,7 @@ def engine(net: GPT, stage: int, more: dict[str, Any]) -> tuple[Any, Any]:
     return made, optimizer
 
 
-#: Variant → how it is made on a rank.
+#: Variant → function that makes it on a rank.
 OURS: dict[str, dict[str, Any]] = {
     "units": {"bucket_bytes": None},
     "units, overlap": {"bucket_bytes": None, "overlap": True},
@@ -213,6 +214,7 @@ def held(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def allocated(make: Callable[[], Any], alive: list[Any]) -> list[int]:
+    """Return the bytes allocated between two updates, and the peak during one."""
     gc.collect()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         call = make()

@@ -31,7 +31,8 @@ SIZE, BATCH, UPDATES = 2, 256, 4
 EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b", "eager-1f1b")
 CALLED = ("lenet", "deep_mlp")
 WITHIN = 1.1  # of the bubble that theory gives
-#: What a split of MindSpore's may take of the whole model and the split's transfers together.
+#: Allowed time of a MindSpore split, relative to the unsplit model and the split's transfers
+#: together.
 SUM_WITHIN = {"pipeline": 1.1, "mlp": 1.15}
 TEXTBOOK, PASSES = "(p − 1)/(m + p − 1)", "the same passes, did messages take no time"
 WHY = "passes of the two cores differ in length from one to the next, and who is early waits"
@@ -81,6 +82,7 @@ def by_calls(argument: dict[str, Any]) -> Iterator[Row]:
 
 
 def bubbles(backend: str, updates: int) -> list[Row]:
+    """Return the rows that compare measured bubbles with the textbook's."""
     argument = {"schedules": SCHEDULES, "micro_batches": MICRO_BATCHES, "each": EACH,
                 "updates": updates}  # fmt: skip
     ranks = on_ranks(backend, SIZE, "oursplit:stages_at_work", argument)

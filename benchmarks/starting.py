@@ -19,7 +19,7 @@ from machines import Machine, Terminal, python, wait
 from dualml.store.manifest import RUN
 
 Words = list[object]
-#: Of ``dualml run``, beside the experiment.
+#: Options of ``dualml run`` besides the experiment.
 PLAIN = ("--no-report", "--no-find")
 SSHD = """
 ListenAddress {address}
@@ -50,11 +50,11 @@ class Way:
     """A way to start a run, with the terminals that a person would use.
 
     Args:
-        words: of ``dualml run``, the experiment and what is said of it.
-        env: of every process.
+        words: arguments of ``dualml run``, the experiment and its options.
+        env: environment variables of every process.
     """
 
-    #: Where rank 0 is and where the other one.
+    #: The nodes of rank 0 and of the other rank.
     nodes: tuple[str, ...] = ("a", "b")
     job = False
 
@@ -175,6 +175,8 @@ class Launched(Way):
 
 
 class Torchrun(Launched):
+    """A run started by torchrun."""
+
     program = "torch.distributed.run"
 
     def launcher(self, node: int) -> Words:
@@ -184,6 +186,8 @@ class Torchrun(Launched):
 
 
 class Msrun(Launched):
+    """A run started by msrun."""
+
     program = "msrun"
 
     def launcher(self, node: int) -> Words:
@@ -295,6 +299,8 @@ class Jobs(Way):
 
 
 class Local(Jobs):
+    """A job in the queue of one machine."""
+
     nodes = ("a",)
 
     def parts(self, victim: str) -> list[psutil.Process]:

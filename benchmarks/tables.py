@@ -100,6 +100,7 @@ def say(text: str, lang: str) -> str:
 
 
 def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the records by section, in order."""
     sections: dict[str, list[Record]] = {}
     for record in records:
         sections.setdefault(record["section"], []).append(record)

@@ -20,7 +20,7 @@ from dualml.bench.timing import Row, fastest, row, take_turns
 from dualml.machine import default_threads
 
 SECTION = "training loop, torch"
-#: Of `torch.compile`; the empty one is eager. ``reduce-overhead`` is for GPUs.
+#: Modes of `torch.compile`; "" is eager. ``reduce-overhead`` is for GPUs.
 MODES = ("", "default", "max-autotune")
 
 

@@ -33,13 +33,13 @@ from dualml_ms.model import Network
 
 SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.01
 OF_GPT = "training loops of gpt, mindspore"
-#: Samples of a batch → updates of a round.
+#: Samples per batch → updates per round.
 BATCHES = {1: 12, 64: 3, 256: 1}
-#: Of one sample rounds come from so many processes: how long a graph of small kernels takes differs
-#: from process to process, whoever wrote it, and of six graphs in one process some are lucky.
+#: Number of processes for batches of one sample: the time of a graph of small kernels differs from
+#: process to process for every variant, and of six graphs in one process some are lucky.
 PROCESSES, ALONE = 5, 1
 LIMIT_S = 300  # of one of them
-#: What a model of text is made for.
+#: Settings that a text model is made for.
 SIZES = {name: {"words": 500, "length": 20} for name in ("rnn_lm", "gpt")}
 NETS = ("lenet", "mlp", "vit", "rnn_lm")
 NAMES = {
@@ -58,7 +58,7 @@ def mlp() -> nn.SequentialCell:
     )  # fmt: skip
 
 
-#: Written by hand; the others are the zoo's, whose layers are written out as an expert would.
+#: Hand-written nets; the other models are the zoo's, whose layers are written as an expert would.
 BY_HAND = {"lenet": lenet, "mlp": mlp}
 
 

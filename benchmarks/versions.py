@@ -30,14 +30,14 @@ COMBINATIONS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
 )
 RESULTS = Path(__file__).with_suffix(".json")
 BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
-#: Of a framework: two rules say enough, what breaks with a version breaks for all.
+#: Tests of a framework: two rules suffice, because an incompatible version breaks all of them.
 CONFORMANCE = ("tests/conformance/test_optim.py", "-k", "noise and (sgd or adam) and not adamw")
-#: Of the core alone: one file for each of the packages that it leans on most.
+#: Tests of the core: one file for each of the packages it depends on most.
 CORE = tuple(f"tests/core/test_{name}.py" for name in (
     "optim_rules", "experiment", "checkpoint_files", "help", "registry",
 ))  # fmt: skip
 LAB = ("run", "lab1", "--quick", "--arm", "sgd", "--data", "digits", "--no-report")
-#: Packages whose versions stand in the table.
+#: Packages whose versions are in the table.
 SHOWN = ("torch", "mindspore", "numpy")
 LIMIT_S = 1800
 
@@ -93,6 +93,7 @@ def attempt(name: str) -> dict[str, Any]:
 
 
 def versions(python: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the installed versions in an environment."""
     listed = run("uv", "pip", "list", "--python", python, "--format", "json", env=env)
     return {one["name"]: one["version"] for one in json.loads(listed.stdout)}
 
@@ -103,6 +104,7 @@ def backends(found: Mapping[str, str]) -> list[str]:
 
 
 def verdicts(folder: Path) -> list[str]:
+    """Return the verdicts of a run."""
     path = folder / "parity.json"
     found = re.findall(r'"verdict": "([^"]+)"', path.read_text("utf-8")) if path.is_file() else []
     return sorted(set(found))

@@ -50,11 +50,11 @@ class OurLoop:
     recorded.
 
     Args:
-        data: `dataset`, or a text. folder: for the records. steps: updates of a round.
-        lab, overrides: the experiment that has the arm, and what is different in it.
+        data: `dataset`, or a text. folder: target of the records. steps: updates per round.
+        lab, overrides: the experiment that has the arm, and changes to its settings.
 
     Attributes:
-        x, y: the training samples, for the loops it is compared with.
+        x, y: the training samples, for the loops that are compared with it.
         rule: the arm's update rule, with its hyperparameters.
     """
 

@@ -64,6 +64,7 @@ def known(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def dualml(*words: object) -> int:
+    """Run a dualml command and return its exit code."""
     command = [sys.executable, "-m", "dualml", *map(str, words)]
     return subprocess.run(command, timeout=RUN_S, check=False).returncode
 

@@ -20,7 +20,7 @@ from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, tables_of_content
 from _ext.words import words
 
 MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery, history)
-#: Seconds after which a build is given up.
+#: Seconds after which a build is aborted.
 LIMIT_S = 1800
 
 
@@ -28,7 +28,7 @@ def gathered(root: Path = ROOT) -> dict[str, Page]:
     """Return name → page of the whole site.
 
     Raises:
-        SiteError: two pages have one name, or one is missing in a language.
+        SiteError: two pages have the same name, or one is missing in a language.
     """
     pages: dict[str, Page] = {}
     for page in [*written(root), *(page for module in MADE for page in module.pages())]:

@@ -25,7 +25,7 @@ from dualml.report.plan import published as plan_tables
 from dualml.words import LANGUAGES, Words, numbers
 
 DOCS = Path(__file__).resolve().parent
-#: Table of releases → its columns, each with the field of a row where they have other names.
+#: Table of releases → its columns, with the field of a row if its name differs.
 RELEASES: Mapping[str, Mapping[str, str]] = {
     "torch": {"torch": "version", "torchvision": "", "python": "", "cuda": "", "sources": ""},
     "cuda": {
@@ -44,7 +44,7 @@ class Page:
     """A page with a block of tables.
 
     Attributes:
-        mark: word of the two comments around the block.
+        mark: name in the two comments around the block.
         render: language → the block without the comments.
     """
 
@@ -61,6 +61,7 @@ class Page:
 
 
 def render_tables(tables: Iterator[Table]) -> str:
+    """Render tables in Markdown, one after the other."""
     return "\n\n".join(f"**{table.caption}**\n\n{markdown(table)}" for table in tables)
 
 
@@ -76,6 +77,7 @@ def render_releases(lang: str) -> str:
 
 
 def release_tables(texts: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of framework releases."""
     for name, columns in RELEASES.items():
         heads = [Column(key, texts["column"][key]) for key in columns]
         rows: list[Cells] = [

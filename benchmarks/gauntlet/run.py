@@ -37,7 +37,7 @@ PAIRS = HERE / "pairs.toml"
 BATCH = 2
 WORDS = 200  # of the models of text
 LIMIT_S = 300
-#: Seconds between two looks at the memory.
+#: Seconds between two samples of the memory.
 LOOK_S = 0.2
 SIDE = """import sys
 sys.path[:0] = {paths!r}

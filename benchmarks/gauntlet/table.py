@@ -18,7 +18,7 @@ HEAD = {
 }  # fmt: skip
 VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "无法比较", "refused": "拒绝"}
 NONE = {"en": "none explains it", "zh": "没有能解释的"}
-#: Where nothing is wrong but what one side alone has.
+#: Text for pairs whose only difference is parameters that one side has alone.
 ALONE = {"en": "{n} parameters that one side alone has; all else is equal",
          "zh": "有 {n} 个参数只有一侧才有；其余相等"}  # fmt: skip
 
@@ -37,6 +37,7 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
+    """Return the table of all pairs in a language."""
     after = {row["name"]: row["verdict"] for row in rows if row["patched"]}
     lines = [HEAD[lang], ["---", "--:", "---", "---", "---", "---", "--:", "--:", "---"]]
     lines += [cells(row, lang, after.get(row["name"])) for row in rows if not row["patched"]]
@@ -44,6 +45,7 @@ def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
 
 
 def cells(row: dict[str, Any], lang: str, after: str | None) -> list[str]:
+    """Return the cells of one pair."""
     first, found = row.get("first") or {}, row.get("explanation") or {}
     verdict = [said(row["verdict"], lang)] + ([said(after, lang)] if after else [])
     return [
@@ -84,6 +86,7 @@ def reason(row: dict[str, Any], lang: str) -> str:
 
 
 def causes(found: dict[str, Any], lang: str, alone: int) -> str:
+    """Return the causes of a difference as text."""
     if found.get("equal") and not found.get("causes"):
         return ALONE[lang].format(n=alone)
     names = [
@@ -95,6 +98,7 @@ def causes(found: dict[str, Any], lang: str, alone: int) -> str:
 
 
 def line(found: dict[str, Any]) -> str:
+    """Return the source line of a difference as text."""
     cause = next(iter(found.get("causes", ())), found)
     other = cause.get("other") or {}
     place = other.get("built") or other.get("place")

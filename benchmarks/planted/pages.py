@@ -12,6 +12,7 @@ BREAK = "|---|---|---|---|---|---|---|"
 
 
 def mark(right: bool) -> str:
+    """Return ✓ or ✗."""
     return "" if right else " ✗"
 
 

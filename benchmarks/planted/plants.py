@@ -13,9 +13,9 @@ class Plant:
     """One mistake.
 
     Attributes:
-        phase: in which it acts.
-        causes: names of it, in the finder's words, that are right.
-        about: what is done.
+        phase: phase of an update in which it acts.
+        causes: the finder's names for it that count as right.
+        about: description of the change.
     """
 
     name: str

@@ -30,14 +30,14 @@ sys.path.insert(0, str(HERE.parent))
 from planted.plants import PLANTS, Plant  # noqa: E402
 
 BACKENDS = ("torch", "mindspore")
-#: One thread each: so small trials gain nothing from more, and lose where cores are shared.
+#: One thread each: small trials gain nothing from more, and lose when cores are shared.
 SETTINGS = ("--backend", "both", "--threads", "1")
 #: Seconds of one run.
 LIMIT = 9000
 FILES = ("planted.toml", "planted_text.toml")
-#: Arms of the second one.
+#: Arms of the second experiment file.
 TEXTS = ("rnn", "llama")
-#: What nothing is planted in is run once, whoever asks first.
+#: Lock by which runs without a plant are made once, by whoever needs them first.
 BASES = threading.Lock()
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from run import HERE, MODELS, Port, judged
 
-#: Functions that stand in each other's place.
+#: Functions that replace each other.
 FAMILIES = (
     ("relu", "gelu", "silu", "elu", "sigmoid", "tanh"), ("sum", "mean"), ("max", "mean"),
     ("zeros", "ones"), ("zeros_like", "ones_like"), ("sin", "cos"), ("maximum", "minimum"),
@@ -201,6 +201,7 @@ def chosen(source: str, seed: str, count: int) -> list[Mutant]:
 
 
 def applied(source: str, mutant: Mutant) -> str:
+    """Return the source with one mutant's bytes replaced."""
     raw = source.encode()
     return (raw[: mutant.start] + mutant.text.encode() + raw[mutant.end :]).decode()
 

@@ -85,6 +85,7 @@ def accelerators() -> list[tuple[str, str]]:
 
 
 def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
+    """Yield the jobs of all changes that only round."""
     trials = [[arm, seed] for arm in RULES for seed in seeds]
     chunked = [[f"{arm}-chunk{chunk}", s] for arm in RULES for chunk in CHUNKS for s in seeds]
     for backend, listed in CHANGES.items():

@@ -14,7 +14,7 @@ OUTPUT = "fc2"
 UPDATES = 50
 HORIZONS = (1, 10, 50)
 PHASES = ("forward", "loss", "gradient", "update", "state")
-#: Seeds of every change of part 1; of the arms with several ranks.
+#: Seeds of every change of part 1, and of the arms with several ranks.
 CHANGE_SEEDS, RANK_SEEDS, RANK_UPDATES = 3, 1, 20
 CHUNKS = (24, 8)
 STRATEGIES = ("all_reduce", "ring", "tree")
@@ -41,7 +41,7 @@ draws = {draws}
 horizon = {horizon}
 share = 0
 """
-#: Of the same framework: the group of a change, what it is called, and how it is made.
+#: Framework → changes compared within it: the group, the name, and the settings of a change.
 CHANGES: dict[str, list[tuple[str, str, Record]]] = {
     "torch": [
         ("threads", "2 threads", {"threads": 2}),
@@ -58,7 +58,7 @@ CHANGES: dict[str, list[tuple[str, str, Record]]] = {
         ("isa", "ONEDNN_MAX_CPU_ISA=SSE41", {"env": {"ONEDNN_MAX_CPU_ISA": "SSE41"}}),
     ],
 }
-#: What is planted, in which arms, and the decades of its relative size δ.
+#: Planted error → its arms, and the decades of its relative size δ.
 PLANTS: dict[str, tuple[tuple[str, ...], tuple[int, int]]] = {
     "layer": (("adam", "sgd"), (-7, -2)),
     "gradient": (("adam", "sgd"), (-7, -2)),

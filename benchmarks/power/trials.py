@@ -36,12 +36,14 @@ def usual_and_envelopes(
 
 
 def envelope_file(run: Path, arm: str, backend: str, seed: int) -> Record:
+    """Return the content of a trial's envelope file."""
     path = usual_folder(run, arm, backend, seed) / "envelope.json"
     told: Record = json.loads(path.read_text("utf-8"))
     return told
 
 
 def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
+    """Return a trajectory, and optionally its envelope, cut at a shorter horizon."""
     from dualml.store.envelope import Envelope
 
     kept = {k: v for k, v in trajectory.tensors.items() if int(k.split("/")[1]) <= horizon}
@@ -55,7 +57,8 @@ def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
 
 
 def compared(a: Any, b: Any, envelopes: list[Any]) -> Record:
-    """Return the verdict on two trajectories; with ``all_draws`` every draw counts."""
+    """Return the verdict on two trajectories; its ``all_draws`` is the verdict if every draw
+    counted."""
     from dualml.parity.pairs import compare
 
     found = compare(a, b, MARGIN, envelopes)

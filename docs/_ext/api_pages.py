@@ -17,6 +17,7 @@ def public() -> list[dict[str, Any]]:
 
 
 def pages() -> Iterator[Page]:
+    """Yield a page for each public module, and an index of them."""
     yield Page("reference/api/index", make=index)
     for module in public():
         yield Page(f"reference/api/{module['name']}", make=made(module), hidden=True)
@@ -35,6 +36,7 @@ def index(lang: str) -> str:
 
 
 def made(module: dict[str, Any]) -> Callable[[str], str]:
+    """Return a function that makes the page of a module in a language."""
     return lambda lang: page(module, lang)
 
 

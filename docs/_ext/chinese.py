@@ -16,7 +16,7 @@ WIDE = r"[\u2014\u2018-\u201d\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 BETWEEN = re.compile(rf"(?<={WIDE})\n(?={WIDE})")
 
 
-#: Words of the theme that Sphinx has no Chinese for.
+#: Texts of the theme that Sphinx does not translate into Chinese.
 THEME = {
     "Next": "下一页", "Previous": "上一页", "Home": "首页", "On this page": "本页内容",
     "Back to top": "回到顶部", "Made with ": "由以下软件生成：",
@@ -31,11 +31,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def translate(app: Sphinx) -> None:
+    """Install the translations of the theme's texts if the language is Chinese."""
     if app.config.language.startswith("zh"):
         get_translator()._catalog.update(THEME)  # type: ignore[attr-defined]
 
 
 class Joined(SphinxTransform):
+    """Joins the lines of Chinese paragraphs without a space between them."""
+
     default_priority = 800
 
     def apply(self, **arguments: Any) -> None:

@@ -11,6 +11,7 @@ from _ext.words import code, table, words
 
 
 def pages() -> Iterator[Page]:
+    """Yield the page of the command-line reference."""
     yield Page("reference/cli", make=command_line)
 
 
@@ -42,6 +43,7 @@ def subcommands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def usage(context: Any) -> str:
+    """Return the usage line of a command."""
     return str(context.get_usage()).partition(": ")[2]
 
 
@@ -57,6 +59,7 @@ def options(command: Any, context: Any, lang: str) -> str:
 
 
 def name(parameter: Any, context: Any) -> str:
+    """Return the names of a parameter as they are typed."""
     if parameter.param_type_name == "argument":
         return code(parameter.display_name_raw)
     kind = "" if parameter.is_flag else f" {value(parameter, context)}"

@@ -19,7 +19,7 @@ from dualml.diffs.page import PAGES, SIDES, listing
 from dualml.words import phrases
 
 SECTION = re.compile(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", re.M | re.S)
-#: Around the listings, which a page of its own need not fold away.
+#: Fold tags around the listings, which a separate page does not need.
 FOLD = re.compile(r"\n*<details><summary>.*?</summary>\n*(.*?)\n*</details>\s*", re.S)
 
 
@@ -38,11 +38,13 @@ def pages() -> Iterator[Page]:
 
 
 def made(entry: Entry) -> Callable[[Lang], str]:
+    """Return a function that makes the page of an entry in a language."""
     return lambda lang: page(entry, lang)
 
 
 @cache
 def whole(lang: Lang) -> str:
+    """Return the written page of the catalogue in a language."""
     return (DOCS / PAGES[lang]).read_text("utf-8")
 
 

@@ -11,7 +11,7 @@ from sphinx.ext.autodoc.mock import _MockObject, mock
 
 from _ext.api_pages import public
 
-#: Code, or a character that would mean something in reStructuredText.
+#: Code, or a character that reStructuredText would interpret.
 MEANT = re.compile(r"(`{1,2})(?P<code>[^`]+)\1(?P<joined>\w?)|(?P<mark>[*|]|(?<=\w)_(?!\w))")
 
 SECTION = re.compile(r"^(?:Args|Attributes|Returns|Yields|Raises|Example|Note)s?:$", re.M)

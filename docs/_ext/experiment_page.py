@@ -55,7 +55,7 @@ def meaning(model: str, key: str, lang: str) -> str:
     """Return the description of a key.
 
     Raises:
-        SiteError: nobody wrote it.
+        SiteError: the description is missing.
     """
     texts = words(lang)["experiment"][model]
     if key not in texts:
@@ -101,6 +101,7 @@ def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
 
 
 def default(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+    """Return a field's default as text."""
     if "default" not in field:
         return texts["required"]
     value = field["default"]
@@ -118,6 +119,7 @@ def toml(value: Any) -> str:
 
 @cache
 def labs() -> dict[str, dict[str, Any]]:
+    """Return the shipped experiment files: name → table."""
     return {path.stem: tomllib.loads(path.read_text("utf-8"))
             for path in sorted((ROOT / "experiments").glob("*.toml"))}  # fmt: skip
 
@@ -141,6 +143,7 @@ def laid_over(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def has(table: Any, path: tuple[str, ...]) -> bool:
+    """Return whether a table has a value at this path; ``*`` stands for any key."""
     if not path:
         return True
     if not isinstance(table, dict):

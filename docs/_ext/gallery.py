@@ -15,7 +15,7 @@ from _ext.pages import DOCS, ROOT, Page
 from _ext.words import words
 
 FOLDER = DOCS / "gallery"
-#: In the order in which a course meets them.
+#: The labs, in the order of the course.
 ORDER = ("lab1", "lab2", "lab3", "lab4", "rnn_ps", "methods", "memory")
 
 

@@ -15,14 +15,14 @@ from posixpath import normpath, relpath
 from _ext.pages import ROOT, Page, SiteError
 
 PICTURES = (".svg", ".png", ".jpg")
-#: Code on a line, which is left alone, or the target of a link.
+#: Code on a line (left alone), or the target of a link.
 LINK = re.compile(r"(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|\]\((?P<target>[^()\s]+)\)")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})")
-#: What stands below a title for readers on GitHub; the site has a switch on every page.
+#: The language links below a title for readers on GitHub; the site has a switch on every page.
 OTHER_LANGUAGE = re.compile(
     r"^(?:(?:English · )?\[中文\]\([^)]*\)|\[English\]\([^)]*\)(?: · 中文)?)(?: · )?", re.M
 )
-#: A link that is called as its file is; on the site it is called as its page is.
+#: A link whose text is a file name; on the site it gets the title of the page.
 FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\((?![a-z+]+:)")
 CATALOGUE = re.compile(r"docs/differences(?:\.zh)?\.md")
 
@@ -37,7 +37,7 @@ class Links:
     """Resolves the links of all pages.
 
     Attributes:
-        pictures: file → where on the site a page wants it.
+        pictures: file → its path on the site, where pages refer to it.
     """
 
     def __init__(self, pages: Mapping[str, Page], root: Path = ROOT) -> None:
@@ -62,7 +62,7 @@ class Links:
         """Resolve a link in the file ``at``, which is the page ``name``.
 
         Raises:
-            SiteError: there is no such file.
+            SiteError: the target does not exist.
         """
         if re.match(r"[a-z+]+:|#", target):
             return target

@@ -19,7 +19,7 @@ def drawn(latex: str, display: str) -> str:
     """Return one ``<math>`` element for a formula.
 
     Raises:
-        SphinxError: a command that the converter does not know, which it would print as text.
+        SphinxError: the converter does not know a command, which it would print as text.
     """
     element = convert(latex, display=display)
     if "\\" in element:

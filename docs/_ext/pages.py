@@ -23,10 +23,10 @@ class Page:
     """One page in both languages.
 
     Attributes:
-        name: its path on the site, without an ending.
-        files: language → the file it is; empty if it is made from the program.
-        make: gives its Markdown in a language, if it is made.
-        hidden: it stands in no table of contents; another page links to it.
+        name: its path on the site, without a suffix.
+        files: language → source file; empty if the page is made from the program.
+        make: function that returns its Markdown in a language, if it is made.
+        hidden: whether it is in no table of contents, because another page links to it.
     """
 
     name: str
@@ -42,7 +42,7 @@ def written(root: Path = ROOT) -> Iterator[Page]:
     """Yield the pages that are files of the repository.
 
     Raises:
-        SiteError: one of them is missing in a language.
+        SiteError: a page is missing in one language.
     """
     docs = root / "docs"
     for path in sorted(docs.rglob("*.md")):
@@ -80,7 +80,7 @@ def sections(names: set[str], root: Path = ROOT) -> list[tuple[Mapping[str, str]
     """Return the title (in each language) and the pages of every non-empty section.
 
     Raises:
-        SiteError: a section names a page that does not exist, or a page stands in no section.
+        SiteError: a section names a page that does not exist, or a page is in no section.
     """
     listed = contents(root)
     words = [word for section in listed["section"] for word in section["pages"]]

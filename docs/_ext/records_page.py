@@ -45,6 +45,7 @@ def page(lang: str) -> str:
 
 
 def keys(schema: Mapping[str, Any], head: list[str], own: Mapping[str, Any]) -> str:
+    """Return the table of a schema's keys."""
     fields = schema["properties"].items()
     return table(head, ([code(key), shown(field, own)] for key, field in fields))
 

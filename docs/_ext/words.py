@@ -25,4 +25,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: object) -> str:
+    """Return a text in Markdown code quotes."""
     return f"`{text}`"

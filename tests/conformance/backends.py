@@ -25,15 +25,16 @@ from dualml.reference.backend import NumpyBackend
 A = TypeVar("A", bound=Ability)
 HERE = Path(__file__).resolve().parent
 REFEREE = NumpyBackend()
-#: Largest distance between two orders of the same few operations, by type: some units in the last
-#: place (2⁻²³ is 1.2e-7).
+#: Largest relative distance between two orders of the same few operations, by dtype: some units in
+#: the last place (2⁻²³ is 1.2e-7).
 TOLERANCE = {"float32": 2e-6, "float64": 1e-12}
 DEVICE = os.environ.get("DUALML_CONFORMANCE_DEVICE", "cpu")
-#: (backend, ranks) → why there can be no such group on this device: the same whoever asks.
+#: (backend, ranks) → why no such group can exist on this device; the same for every test.
 REFUSED: dict[tuple[str, int], str] = {}
 
 
 def listed(variable: str) -> list[str]:
+    """Return the comma-separated words of an environment variable."""
     return [word for word in os.environ.get(variable, "").split(",") if word]
 
 
@@ -103,6 +104,7 @@ def ability(able: Able, kind: type[A]) -> A:
 
 
 def tolerance(backend: Backend) -> float:
+    """Return the allowed rounding distance in a backend's dtype."""
     return TOLERANCE[backend.dtype]
 
 

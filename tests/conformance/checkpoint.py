@@ -19,7 +19,7 @@ from dualml.reference.training import NumpyTraining
 
 #: Updates before the checkpoint, and after it.
 BEFORE, AFTER = 2, 2
-#: Two replicas of two slices, and how it goes on: three stages.
+#: The first mesh, two replicas of two slices, and the second: three stages.
 WROTE = {"ranks": 4, "split": {"data": 2, "tensor": 2}}
 READS = {"ranks": 3, "split": {"micro_batches": 2}}
 CASE: dict[str, Any] = {

@@ -15,7 +15,7 @@ from dualml.communicator import DTYPES, Communicator
 from dualml.errors import CommunicationError
 
 LENGTHS = (0, 1, 5, 16, 1001)
-#: Where one rank or one order of addition decides, all ranks hold the same bits.
+#: Strategies in which one rank or one order of addition decides: all ranks get the same bits.
 SAME_BITS = ("all_gather", "parameter_server", "reduce_broadcast")
 
 

@@ -10,8 +10,8 @@ from dualml.aggregation.coordinates import COORDINATEWISE, reduce_coordinates
 from dualml.communicator import Communicator
 
 LENGTH = 101
-#: Elements of layers: one larger than all others together, one empty, and fewer than some groups
-#: have ranks.
+#: Elements of layers: one larger than all others together, one empty, and fewer layers than some
+#: groups have ranks.
 LAYERS = ((3, 5, 80, 0, 13), (60, 41))
 
 
@@ -22,6 +22,7 @@ def values(size: int) -> np.ndarray:
 
 
 def check_coordinates(comm: Communicator) -> None:
+    """Check the coordinatewise maximum and median over the ranks."""
     wrong, arrays = Wrong(), values(comm.size)
     want = {"max": arrays.max(0), "median": np.median(arrays, axis=0)}
     for reduce, names in COORDINATEWISE.items():

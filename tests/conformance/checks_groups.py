@@ -96,6 +96,7 @@ def check_subgroup(comm: Communicator) -> None:
 
 
 def check_inside(sub: Communicator, ranks: list[int], what: str, wrong: Wrong) -> None:
+    """Check collectives and messages inside one subgroup."""
     arrays = [values(r, (6,), "float32") for r in ranks]
     x = sub.tensor(arrays[sub.rank])
     want, bound = reduced(arrays, "sum")

@@ -19,11 +19,12 @@ from dualml.errors import CommunicationError, Unsupported
 
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 WHOLE = ("int32", "int64")
-#: Seconds that a note of another rank, or a collective that all have entered, may take.
+#: Seconds that another rank's note, or a collective that all ranks have entered, may take.
 SOON = 10.0
 
 
 def whole(comm: Communicator, *numbers: int) -> Any:
+    """Return an int32 tensor of these numbers."""
     return comm.tensor(np.array(numbers, np.int32))
 
 
@@ -189,6 +190,8 @@ def check_async_messages(comm: Communicator) -> None:
 def same(
     comm: Communicator, found: Any, want: list[np.ndarray] | None, what: str, wrong: Wrong
 ) -> None:
+    """Record a failure unless a collective's result equals the expected parts; ``want`` None: no
+    result."""
     if want is None:
         wrong.true(found is None, f"{what}: {found!r:.100} instead of None")
         return
@@ -199,6 +202,7 @@ def same(
 
 
 def refused(wrong: Wrong, what: str, call: Callable[[], Any]) -> None:
+    """Record a failure unless the call raises `Unsupported`."""
     try:
         call()
     except Unsupported:
@@ -207,6 +211,7 @@ def refused(wrong: Wrong, what: str, call: Callable[[], Any]) -> None:
 
 
 def await_note(comm: Communicator, key: str) -> None:
+    """Wait until another rank has posted this key."""
     end = time.monotonic() + SOON
     while comm.place.board.read(key) is None:
         assert time.monotonic() < end, f"no note {key}"

@@ -43,6 +43,7 @@ PRIMITIVES = (
 
 
 def _checks() -> dict[str, Check]:
+    """Return all checks by name."""
     found: dict[str, Check] = {
         "arithmetic": checks_claims.check_arithmetic,
         "refusals": checks_claims.check_refusals,
@@ -81,8 +82,6 @@ def run_all(comm: Communicator, argument: Any = None) -> dict[str, str]:
     """Run every check, or those that ``argument`` names; return this rank's failures by check (""
     for none). After a check that a rank could not finish, the group may be unusable and the rest is
     skipped.
-
-    Where a rank could not finish, the group may be beyond use: the rest is not run.
     """
     told: dict[str, str] = {}
     for number, name in enumerate(argument or CHECKS):

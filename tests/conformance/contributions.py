@@ -10,7 +10,7 @@ import numpy as np
 from dualml.communicator import OPS, Communicator
 
 FOLD = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-#: (shape as it is made, what is done to it): the last two are not contiguous.
+#: (shape at creation, transformation): the last two are not contiguous.
 SHAPES = [
     *(((), ""), ((0,), ""), ((1,), ""), ((7,), ""), ((3, 5), ""), ((2, 0, 3), "")),
     *(((5, 3), "transposed"), ((14,), "strided")),

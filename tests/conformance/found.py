@@ -10,7 +10,7 @@ import pytest
 from conformance import split
 
 Cases = Mapping[str, dict[str, Any]]
-#: Backend and case → what each rank found.
+#: Function (backend, case) → results of each rank.
 Found = Callable[[str, str], list[dict[str, Any]]]
 
 

@@ -122,8 +122,8 @@ CASES = {
 def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
     """Return weights of the same size for all tensors: a zero bias would hide errors.
 
-    Small enough for a tanh of |x| < 3: MindSpore's on a CPU is off by up to 1e-4 beyond (measured
-    on 2.10, at 5), and by 1e-6 before.
+    They are small enough for tanh arguments |x| < 3: beyond, MindSpore's tanh on a CPU is off by up
+    to 1e-4 (measured on 2.10, at 5), and below by 1e-6.
     """
     draw = np.random.default_rng(3)
     found = {n: draw.normal(0, 0.3, s).astype(np.float32) for n, s in spec.tensors().items()}

@@ -25,7 +25,7 @@ from dualml.seeds import generator
 WORDS, LENGTH, SAMPLES = 40, 6, 44
 SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)
 RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.2, "momentum": 0.9}), initial_weights(SPEC, 0)
-#: The last batch is smaller, and of eleven samples: two ranks have six and five.
+#: Batches; the last one is smaller and has eleven samples, six and five for two ranks.
 BATCHES = [np.arange(0, 16), np.arange(16, 32), np.arange(32, 43)]
 
 

@@ -21,7 +21,7 @@ from dualml.optim import rule_from
 from dualml.seeds import generator
 
 SAMPLES, CHUNK = 40, 4
-#: Samples of each rank; a third one always has three. Few lengths: MindSpore compiles each.
+#: Samples of each rank; a third rank always has three. Few sizes: MindSpore compiles each.
 PARTS = {
     "equal": (4, 4),
     "uneven": (3, 4),
@@ -33,7 +33,7 @@ PARTS = {
 }
 UPDATES = ("uneven", "equal", "nothing on rank 1")
 SPEC = model("mlp")
-#: The first matrix alone, then two buckets of several tensors.
+#: Buckets: the first matrix alone, then two buckets of several tensors.
 BUCKETS = layout(SPEC.parameters(), 135_000)
 RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.1, "momentum": 0.9}), initial_weights(SPEC, 0)
 
@@ -107,7 +107,7 @@ def train(
     pieces: Any,
     settings: Aggregation,
 ) -> dict[str, Any]:
-    """Train three updates."""
+    """Train three updates; return traced gradients, losses, weights and the wrapper's name."""
     parallel = kind(backend, training, pieces, comm, settings)
     parallel.load(WEIGHTS, recipe().state(), 0)
     batches = [[samples(case, r) for r in range(comm.size)] for case in UPDATES]

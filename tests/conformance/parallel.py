@@ -68,6 +68,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def gradient(weights: Weights, part: np.ndarray) -> tuple[float, Weights]:
+    """Return loss and gradient of a part of the batch; an empty part has zero gradient."""
     x, y = data()
     if not len(part):
         return 0.0, {name: np.zeros_like(w) for name, w in weights.items()}

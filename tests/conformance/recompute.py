@@ -19,7 +19,7 @@ from dualml.model.recompute import recomputed
 from dualml.optim import SGD
 
 BATCH, CHUNK, SAMPLES = np.arange(24), 16, 40
-#: Decoders: heads with keys of their own and that share them, turned or not.
+#: Decoders with a key per head and with shared keys, with and without rotary embedding.
 SIZES = {
     "gpt": Sizes(width=8, dropout=0.5),
     "gpt shared": Sizes(width=8, kv_heads=2, tied=False),

@@ -49,8 +49,8 @@ class Situation:
     recurrence.
 
     Attributes:
-        steps: updates; at most those of the mode.
-        tolerance: in float32, for rules that are ``centered`` and for the others.
+        steps: number of updates; a mode may allow fewer.
+        tolerance: in float32, for ``centered`` rules and for all others.
     """
 
     start: Params
@@ -69,9 +69,9 @@ SITUATIONS = {
     # corrections, where 1 − βᵗ cancels, are at their worst. Of one sign, updates do not cancel.
     "from zero": Situation(ZERO, positive, 2, (1e-5, 5e-7)),
 }
-#: In float64.
+#: Tolerance in float64.
 EXACT = (1e-10, 1e-12)
-#: Rules that a costly mode runs, and those that are run with rates that change.
+#: Rules that a costly mode runs, and those that are run with changing learning rates.
 FEW = ("sgd-nesterov", "adam-decay", "adamw", "rmsprop-all")
 SCHEDULED = ("sgd-dampening", "adamw", "adagrad-all")
 

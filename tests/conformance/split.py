@@ -49,7 +49,7 @@ from dualml.zero.executor import executor_of
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
-#: All cases of a group; a framework that compiles each takes minutes, on a busy machine many.
+#: Seconds for all cases of a group; a compiling framework takes minutes, more on a busy machine.
 LIMIT_S = 800.0
 OPTIMIZERS = {
     "sgd": {"name": "sgd", "lr": 0.1, "momentum": 0.9},

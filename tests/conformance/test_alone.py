@@ -19,14 +19,15 @@ from dualml.optim import SGD, Schedule
 SPEC = case(
     (4,), Linear(4, 6), Tanh(), Branch(), Linear(6, 6), Dropout(0.3), Merge(), Linear(6, 3)
 )  # fmt: skip
-#: Where segments begin: with one tensor on the stack, with two, and with one again.
+#: Segment boundaries: with one tensor on the stack, with two, and with one again.
 CUTS = (0, 3, 5, 7)
-#: Samples of two micro-batches.
+#: Samples of the two micro-batches.
 MICRO = (np.array([0, 3, 4]), np.array([1, 5, 2]))
 RULE = SGD(lr=0.1, momentum=0.9)
 SCHEDULE = Schedule(kind="step", every=1, gamma=0.5)
 UPDATES = 3
-#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³).
+#: Tolerance of float32 against float64 over a few dozen operations: some units in the last place
+#: (2⁻²³).
 FLOAT32 = 4e-6
 
 
@@ -76,7 +77,8 @@ def pass_through(stage: Any) -> list[tuple[Any, float]]:
 
 
 def test_segments_are_the_whole_model(backend: Backend) -> None:
-    """Gradients over two micro-batches, what the optimizer makes of them, and evaluation."""
+    """Gradients over two micro-batches, the optimizer's update, and the evaluation equal the
+    reference's."""
     stage, referee = stage_of(backend), training_of(REFEREE)
     batch = np.concatenate(MICRO)
     for step in (1, 2):

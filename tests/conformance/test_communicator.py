@@ -72,7 +72,7 @@ def test_communicator(backend: str, size: int, check: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-#: Case → what the error names: everybody's wish, or who is missing.
+#: Case → what the error names: every rank's request, or the missing rank.
 TOLD = {
     "shapes": ["rank 0: all_reduce float32 (4,)", "rank 1: all_reduce float32 (2,)"],
     "types": ["rank 0: all_reduce float32", "rank 1: all_reduce float64"],

@@ -17,11 +17,11 @@ from dualml.model.base import Layer
 from dualml.optim import SGD
 from dualml.reference.model import backward, forward
 
-#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³ is
-#: 1.2e-7). The largest that was measured is 5e-7 for the outputs and 1.5e-6 for the gradients,
+#: Tolerance of float32 against float64 over a few dozen operations: some units in the last place
+#: (2⁻²³ is 1.2e-7). The largest measured values are 5e-7 for outputs and 1.5e-6 for gradients,
 #: where entries of different signs cancel in a bias's sum over batch and positions.
 OUTPUT, GRADIENT = 2e-6, 6e-6
-#: Five updates of the zoo's models carry the gradients' differences on; measured: 2.2e-6.
+#: Tolerance after five updates, which accumulate the gradients' differences; measured: 2.2e-6.
 UPDATED = 1e-5
 
 
@@ -83,7 +83,7 @@ def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
 
 
 def test_five_updates_follow_the_referee(rival: Backend, pair: tuple[Any, Any]) -> None:
-    """Whole batches and cut ones: of 16 samples and of 20."""
+    """Updates agree for whole batches (16 samples) and chunked ones (20 samples)."""
     ours, referee = again(pair)
     batches = [INDEX[: 16 if step % 2 else 20] for step in range(1, 6)]
     lazy = [ours.step(batch, step) for step, batch in enumerate(batches, start=1)]
@@ -98,7 +98,8 @@ def test_five_updates_follow_the_referee(rival: Backend, pair: tuple[Any, Any]) 
 
 
 def test_a_gradient_has_the_masks_of_the_next_update(pair: tuple[Any, Any]) -> None:
-    """After a restart, too; of parts of a batch, too; a look takes none of them."""
+    """A trace uses the dropout masks of the next update, also after a restart and for parts of a
+    batch; its evaluation draws none."""
     ours, referee = again(pair, step=5)
     probe = INDEX[:4]
     a, b = (t.trace(INDEX[:20], probe) for t in (ours, referee))
@@ -134,7 +135,8 @@ def test_evaluation_drops_nothing(pair: tuple[Any, Any]) -> None:
 
 
 def test_parts_take_and_give_stacks(rival: Backend) -> None:
-    """The branches' model cut where one, two, one and no branch is open."""
+    """Segments pass on stacks of values: the model with branches, cut where one, two, one and no
+    branch is open."""
     spec, start = CASES["branches"], weights(CASES["branches"])
     draw, depths = np.random.default_rng(0), [0, *spec.depth().values()]
     before = (draw.normal(size=(BATCH, 4)).astype(np.float32),)

@@ -17,7 +17,8 @@ from dualml.model.spec import ModelSpec
 from dualml.optim import SGD, Adam, Rule
 
 SAMPLES, BATCH, CHUNK = 40, 12, 8
-#: Kernels that round by where memory lies: two runs of one training differ without counting, too.
+#: Frameworks whose kernels round depending on memory addresses: two runs of one training differ,
+#: even without counting.
 ROUNDS = {"mindspore"}
 RULES = [SGD(lr=0.1), SGD(lr=0.1, momentum=0.9), Adam(lr=0.01)]
 
@@ -53,7 +54,8 @@ def test_weights_gradients_and_state_are_the_closed_form(backend: Backend, rule:
 
 
 def test_activations_of_an_mlp_are_those_counted_by_hand(backend: Backend) -> None:
-    """784 → 256 → tanh → 128 → tanh → 10, of one chunk."""
+    """The activations of 784 → 256 → tanh → 128 → tanh → 10 are counted, for a batch of one
+    chunk."""
     given = recipe(model("mlp"), RULES[0])
     training = backend.training(given)
     counted = ability(training, Weighable).memory(batch(1)).activations

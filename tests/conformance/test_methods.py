@@ -16,14 +16,15 @@ from dualml.methods.driven import Driving
 # The first test of a group waits for every method.
 pytestmark = pytest.mark.timeout(900)
 
-#: Roundings of some hundred numbers.
+#: Relative rounding error of sums of some hundred numbers.
 EXACT = 2e-5
-#: Of a lower precision the first loss, in some units of its last place: updates may be skipped.
+#: Tolerance of the first loss in low precision, in units of its last place; later updates may be
+#: skipped.
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
-#: Methods of PyTorch with DistributedDataParallel inside, whose buckets copy all gradients.
+#: PyTorch methods that use DistributedDataParallel, whose buckets copy all gradients.
 DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerate",
        "accelerate_loader", "accelerate_metrics", "accelerate_tests_all")  # fmt: skip
-#: Those of DeepSpeed that pad every tensor.
+#: DeepSpeed methods that pad every tensor.
 STAGE_3 = ("deepspeed_zero3", "deepspeed_offload_param", "deepspeed_nvme")
 CASES = [(name, n) for name in judged() for n in (1, 2)]
 
@@ -130,7 +131,7 @@ def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, 
 def test_micro_batches_keep_the_activations_of_one(
     ranks: tuple[str, list[dict[str, Any]]],
 ) -> None:
-    """Four of two samples each, in place of eight at once."""
+    """Four chunks of two samples make the same update as eight samples at once."""
     for rank in ranks[1]:
         if "ddp" in rank and "accumulate" in rank:
             whole, part = (rank[name]["memory"]["activations"] for name in ("ddp", "accumulate"))

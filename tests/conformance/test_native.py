@@ -27,7 +27,7 @@ from dualml.backend import (
 from dualml.errors import Unsupported
 
 ABILITIES: dict[str, type[Ability]] = {"native": NativeParallel, "overlapping": Overlapping}
-#: Ability → numbers of ranks.
+#: Capability → numbers of ranks.
 SIZES = {"native": (2,), "overlapping": (2, 3)}
 CASES = [
     (name, kind, n) for name in rank_backends() for kind, sizes in SIZES.items() for n in sizes
@@ -53,7 +53,7 @@ def test_the_helper_can_fail() -> None:
 
 @pytest.mark.parametrize("case", native.PARTS)
 def test_gradients_are_summed_over_the_ranks(ran: dict[str, Any], case: str) -> None:
-    """Each times its rank's factor, whatever each rank has of the batch."""
+    """Each rank's gradient is weighted by its factor, however many samples each rank has."""
     for rank in ran["ranks"]:
         assert rank["errors"][case] <= ran["tolerance"]
 
@@ -65,7 +65,8 @@ def test_plain_pieces_of_the_same_model_are_left_alone(ran: dict[str, Any], case
 
 
 def test_all_ranks_train_the_same_model(ran: dict[str, Any]) -> None:
-    """Bit for bit; and the one that sums afterwards train, but for rounding."""
+    """All ranks train the same model bit for bit, and up to rounding the one that sums
+    afterwards."""
     assert len({rank["digest"] for rank in ran["ranks"]}) == 1
     for rank in ran["ranks"]:
         assert rank["trained"] <= 10 * ran["tolerance"]
@@ -105,6 +106,7 @@ def test_a_backend_has_an_ability_or_says_in_one_line_why_not(backend: Backend, 
 
 
 def assert_explained(able: Able, kind: type[Ability]) -> None:
+    """Assert that a missing capability is explained by a one-line reason."""
     if isinstance(able, kind):
         assert able.ability(kind) is able
         return

@@ -39,10 +39,12 @@ PLACES = {
 
 
 def placed(where: str, ranks: int, stage: int, *more: str, **options: Any) -> dict[str, Any]:
+    """Return a case with the offload settings of one place."""
     return {**case(ranks, stage, *more, **options), "offload": PLACES[where]}
 
 
 def stages_of(where: str) -> tuple[int, ...]:
+    """Return the ZeRO stages that can offload to this place."""
     return (3,) if "weights" in PLACES[where] else (1, 2, 3)
 
 
@@ -75,7 +77,7 @@ OVERFLOWING = {
     for n in (1, 2)
 }  # fmt: skip
 KNOWN = {**CASES, **LOWER, **OVERFLOWING}
-#: For a framework that compiles every unit of every case and every size of a chunk.
+#: Cases for a framework that compiles every unit of every case and every chunk size.
 FEW = {
     "alone host": [4, 1], "alone disk": [4, 4], "alone all disk": [4, 4], "alone chunks": [6],
     "alone weights disk": [4], "alone rmsprop-all": [4, 4], "alone rates": [4, 4],
@@ -102,7 +104,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 def test_what_is_kept_elsewhere_is_trained_as_if_it_were_not(
     found: Found, name: str, title: str
 ) -> None:
-    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
+    """Losses, gradients, activations, weights and optimizer state are right on every rank."""
     ranks = found(name, title)
     whole = trained(zero.expected(cases_of(name)[title]))
     for rank in ranks:
@@ -149,7 +151,8 @@ def test_what_is_kept_where_is_the_closed_form(found: Found, name: str, title: s
 
 @pytest.mark.parametrize(("name", "title"), every({**CASES, **OVERFLOWING}))
 def test_what_is_moved_is_the_closed_form(found: Found, name: str, title: str) -> None:
-    """Evaluations in between do not count, and skipped updates move what they compute with."""
+    """Traffic equals the closed form: evaluations do not count, and skipped updates move what they
+    compute with."""
     asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
     for rank in found(name, title):
         moved = rank["traffic"]
@@ -169,7 +172,7 @@ def test_what_is_moved_is_the_closed_form(found: Found, name: str, title: str) -
 
 @pytest.mark.parametrize(("name", "title"), every(CASES))
 def test_files_have_no_names(found: Found, name: str, title: str) -> None:
-    """Asked while they were open."""
+    """Offload files have no directory entry, checked while they are open."""
     assert all(rank["left"] == [] for rank in found(name, title))
 
 
@@ -177,10 +180,12 @@ def test_files_have_no_names(found: Found, name: str, title: str) -> None:
 
 
 def not_kept(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: written records are dropped."""
     patch.setattr(DiskRecords, "give", lambda self: None)
 
 
 def not_brought(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: read records are not copied to the device."""
     patch.setattr(OffloadedShard, "_put", lambda self, places, record: None)
 
 
@@ -209,7 +214,7 @@ def early(patch: pytest.MonkeyPatch) -> None:
 def test_a_trial_that_fails_while_it_is_made_gives_back_what_it_took(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A worker goes on with the next trial: file and thread must not stay with it."""
+    """A worker continues with the next trial, so a failed one must not keep its file and thread."""
     made = list[OffloadedModel]()
 
     def fails(trial: Trial, _: Any) -> None:

@@ -117,7 +117,7 @@ def test_every_rule_and_field_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("steps", sorted({steps_of(*case, "noise") for case in MODES} | {30}))
 def test_every_variant_is_distinguishable(steps: int) -> None:
-    """Variants end further apart than the tolerance, or comparing them would show nothing."""
+    """Variants differ by more than the tolerance, otherwise comparing them would show nothing."""
     ends = {name: recurrence(rule, START, noise, steps) for name, rule in VARIANTS.items()}
     for a in VARIANTS:
         for b in VARIANTS:

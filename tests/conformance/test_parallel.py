@@ -14,7 +14,7 @@ from dualml.aggregation.asynchronous import staleness
 from dualml.errors import CommunicationError
 
 EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
-#: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, of 1 most ranks have nothing.
+#: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, and of 1 most ranks have nothing.
 SIZES = [8, 7, 1]
 
 
@@ -118,7 +118,8 @@ def test_averaging_parameters(ran: dict[str, Any], title: str, every: int) -> No
 
 @pytest.mark.parametrize("title", ["planned", "free", "free again"])
 def test_the_asynchronous_server_replayed(ran: dict[str, Any], title: str) -> None:
-    """The float64 loop follows the order that was served; staleness is what it finds, too."""
+    """The float64 loop, run in the order that the server used, finds the same weights and
+    staleness."""
     order, n = ran[title][0]["served"], ran["n"]
     assert sorted((s, r) for s, r, _ in order) == [
         (s, r) for s in range(1, parallel.STEPS + 1) for r in range(n)
@@ -143,7 +144,7 @@ def test_half_precision_is_near_and_not_equal(ran: dict[str, Any]) -> None:
 
 
 def test_no_rank_is_left_behind(ran: dict[str, Any]) -> None:
-    """All ranks hold the same parameters after every exact case."""
+    """All ranks have the same parameters after every exact case."""
     for title in CASES:
         if title.startswith(("exact", "mean", "sum", "max", "median")):
             first = ran[title][0]["weights"]

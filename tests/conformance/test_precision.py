@@ -18,8 +18,8 @@ from dualml.precision import ROUNDOFF, SLOT, Precision, fits, held_lower
 from dualml.precision.scaling import HOPELESS, START
 
 SAMPLES = 64
-#: In roundings of the type. A kernel may round once more inside a layer, as attention does, and
-#: eight layers on that is 1.7; gradients are smaller than what they are the sums of.
+#: Tolerances in roundings of the type. A kernel may round once more inside a layer, as attention
+#: does, and after eight layers that is 1.7; gradients are smaller than the terms they are sums of.
 OUTPUT, GRADIENT = 4.0, 20.0
 BATCH = np.arange(24)
 
@@ -65,7 +65,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 
-#: Of models of text, each has one type, and each type two of them.
+#: Text models: each with one type, and each type with two of them.
 ELSEWHERE = [("gpt", "bf16"), ("gpt_llama", "fp16"), ("text_classifier", "fp16"),
              ("rnn_lm", "bf16")]  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_values_are_rounded_where_the_rule_says(
 def test_inputs_and_weights_are_cast_before_they_are_multiplied(
     backend: Backend, precision: Precision, name: str, layer: str, what: str
 ) -> None:
-    """Neighbours that differ by less than the type can tell cancel one another."""
+    """Inputs or weights that differ by less than the type's resolution become equal and cancel."""
     near = np.float32(1 + ROUNDOFF[precision.type] / 2)
     assert near > 1
     x = np.ones((SAMPLES, 1, 28, 28), np.float32)
@@ -164,7 +164,7 @@ def test_a_scale_of_a_power_of_two_changes_no_bit(backend: Backend) -> None:
 
 # --- updates that overflow ------------------------------------------------------------------------
 
-#: Of inputs a hundred times as large the first gradients are too large for float16.
+#: Factor of the inputs at which the first gradients overflow float16.
 LARGE = 100.0
 COSINE = Schedule(kind="cosine", warmup=3)
 DYNAMIC = Precision("fp16", "dynamic")
@@ -191,7 +191,7 @@ def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None
 
 @pytest.mark.parametrize("chunk", [256, 10])
 def test_the_schedule_goes_on_and_the_count_of_updates_does_not(rival: Backend, chunk: int) -> None:
-    """Adam corrects its bias by updates made; the rates are those of the steps."""
+    """Adam's bias correction counts applied updates; learning rates count steps."""
     pair = [overflowing(b, schedule=COSINE, chunk=chunk) for b in (rival, REFEREE)]
     for step in range(1, 16):
         for training in pair:
@@ -234,7 +234,7 @@ def test_going_back_to_a_checkpoint_brings_the_scale_back(backend: Backend) -> N
 
 
 def test_pieces_are_skipped_alike(rival: Backend) -> None:
-    """The buckets hold what is still scaled; the update takes it off, or is skipped."""
+    """Buckets hold scaled gradients; the update unscales them, or is skipped."""
     ours, whole = (overflowing(rival) for _ in range(2))
     names = list(ours.weights())
     pieces = ability(ours, Divisible).pieces([names[:1], names[1:]])

@@ -23,9 +23,9 @@ from dualml.backend import Backend, Divisible, Recomputing, Weighable
 from dualml.distance import distance
 from dualml.precision import Precision
 
-#: Kernels that round by where memory lies.
+#: Frameworks whose kernels round depending on memory addresses.
 ROUNDS = {"mindspore"}
-#: Of updates: four of float32 carry their differences on.
+#: Tolerance of updates: four float32 updates accumulate their differences.
 UPDATED = 1e-5
 
 
@@ -35,8 +35,8 @@ def made(backend: Backend, name: str, setting: Any, **options: Any) -> Any:
     return training
 
 
-#: With padding; with Dropout inside of what is computed again, and outside; inside of residual
-#: connections, one value taken and two; without any.
+#: Cases: with padding; with Dropout inside and outside of recomputed parts; inside residual
+#: connections, with one value and two; without any of these.
 CASES: list[tuple[str, Any]] = [
     ("text_classifier", "selective"),
     ("text_classifier", "full"),
@@ -50,7 +50,7 @@ CASES: list[tuple[str, Any]] = [
 ]
 
 
-#: For a framework that compiles every training anew.
+#: Cases for a framework that compiles every training anew.
 FEWER = [CASES[4]]
 
 
@@ -65,7 +65,7 @@ def same(backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: fl
 
 @pytest.mark.parametrize(("name", "setting"), CASES, ids=str)
 def test_the_trajectory_is_that_of_what_is_kept(backend: Backend, name: str, setting: Any) -> None:
-    """Updates of whole batches and of chunks, and a look in between."""
+    """Updates of whole and chunked batches agree, with an evaluation between them."""
     if adapter_of(backend.name).COMPILES and (name, setting) not in FEWER:
         pytest.skip("compiling every case takes minutes; the others have what this one has")
     kept, again = (made(backend, name, s) for s in ("none", setting))
@@ -166,8 +166,9 @@ def case(ranks: int, name: str, recompute: Any, **settings: Any) -> dict[str, An
             "loss": "cross_entropy", "recompute": recompute, "split": settings}  # fmt: skip
 
 
-#: By layer, a block in a stage and a block in two; inside the layers, where every stretch between
-#: two communications is computed again by itself; with masks; on a server with two trainers.
+#: Cases on ranks: split by layer, with a block in one stage or in two; tensor parallel, where every
+#: part between two communications is recomputed separately; with masks; on a server with two
+#: trainers.
 SPLITS = {
     "by layer": case(2, "vit", "full", cut=["branch2"], micro_batches=2),
     "a cut block": case(2, "vit", "full", cut=["embed"], micro_batches=3),

@@ -23,7 +23,7 @@ SETTINGS = [
         ("lstm", "gru", "tanh", "relu"), (1, 2), (0.0, 0.3), (False, True)
     )
 ]
-#: Of a framework that compiles every one.
+#: Models for a framework that compiles every one.
 FEW = [s for s in SETTINGS if s["layers"] == 2 and s["dropout"] and s["tied"]]
 ORDER = streams(SAMPLES, BATCH)
 
@@ -79,7 +79,7 @@ def begin(training: Any, weights: Any = None, state: Any = None, step: int = 0) 
 
 
 def test_a_state_goes_on_as_in_the_referee(rival: Backend, pair: tuple[Any, Any]) -> None:
-    """Through an epoch and into the next, whose begin is zeros again."""
+    """The state is carried through an epoch; the next one starts from zeros again."""
     ours, referee = pair
     begin(ours)
     begin(referee)

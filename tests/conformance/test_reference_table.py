@@ -13,7 +13,7 @@ from conformance.backends import DEVICE, judged, on_ranks
 from dualml.communicator import PRIMITIVES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-#: Backend → its column.
+#: Backend → its column in the table.
 COLUMNS = {"torch": "gloo, CPU", "mindspore": "mccl, CPU"}
 BITWISE = {"bitwise reductions", "按位归约"}
 BITS = ("band", "bor", "bxor")

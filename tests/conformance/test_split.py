@@ -19,7 +19,7 @@ from dualml.split.executor import Executor
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)
 
-#: Batches of 8 divide into 2 and 4 micro-batches, those of 7 do not, of 1 most have no sample.
+#: Batch sizes: 8 divides into 2 and 4 micro-batches, 7 does not, and of 1 most have no sample.
 SIZES = [8, 7, 1]
 
 
@@ -36,8 +36,8 @@ def case(
     return {**given, "split": settings}
 
 
-#: Messages come in another order than they are wanted: every rank takes its micro-batches its own
-#: way.
+#: Messages arrive in another order than they are needed: every rank orders its micro-batches
+#: differently.
 CROSSED = (
     "0F0 0F1 0F2 0F3  .   .   .   .   .   .   .   .  0B1 0B3 0B0 0B2",
     " .   .   .   .  1F3 1F1 1F2 1F0 1B0 1B2 1B3 1B1  .   .   .   . ",
@@ -171,8 +171,8 @@ CASES = {
                          "zero": {"reduce": "all_reduce"}},
     "zero replicas": {**case(3, "lenet", "adam", data=3), "zero": {}},
 }  # fmt: skip
-#: For a framework that compiles every stage of every case and every size of a micro-batch: a few
-#: that have all that there is, with these batches.
+#: Cases for a framework that compiles every stage of every case and every micro-batch size: a few
+#: that cover all features, with these batches.
 FEW = {
     "crossed": [4, 4],
     "there and back": [5, 5],
@@ -227,7 +227,7 @@ def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> No
 
 @pytest.mark.parametrize(("name", "title"), EVERY)
 def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
-    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
+    """Losses, gradients, activations, weights and optimizer state are right on every rank."""
     ranks = found(name, title)
     whole = split.expected(cases_of(name)[title])
     for rank in ranks:
@@ -257,7 +257,8 @@ def test_ranks_with_the_same_parameters_share_out_their_state(
 
 @pytest.mark.parametrize("title", ["crossed", "vit inside", "trainers", "masks inside"])
 def test_the_helper_can_fail(title: str) -> None:
-    """A little in one entry of any array is seen, and so is another order of the batches."""
+    """A small change in one entry of any array is noticed, and so is another order of the
+    batches."""
     whole = split.expected(CASES[title])
     assert_same(whole, whole, 0.0)
     for name, value in whole.items():
@@ -273,10 +274,12 @@ def test_the_helper_can_fail(title: str) -> None:
 
 
 def lost_sum(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: sums over a group are skipped."""
     patch.setattr(Executor, "summed", lambda self, group, x: x)
 
 
 def other_masks(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: dropout masks are drawn from another seed."""
     patch.setattr(split, "SEED", split.SEED + 1)
 
 

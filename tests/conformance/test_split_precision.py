@@ -30,7 +30,7 @@ from dualml.split.executor import Executor
 pytestmark = pytest.mark.timeout(900)
 
 BF16, FP16 = ("bf16",), ("fp16", 256.0)
-#: Inputs a hundred times as large: the first gradients of the scaled loss are too large for fp16.
+#: Inputs a hundred times as large: the first gradients of the scaled loss overflow float16.
 LARGE = {"precision": ("fp16", "dynamic"), "enlarged": 100.0}
 FALLING = {"kind": "cosine", "warmup": 3}
 
@@ -60,7 +60,7 @@ CASES = {
     "llama inside": lower(BF16, 2, "llama", tensor=2, sizes=[6, 5]),
     "zero data pipeline": {**lower(FP16, 4, "lenet", "adam", data=2, cut=["flatten"]), "zero": {}},
 }
-#: Each is judged beside the whole model that overflows alike.
+#: Overflowing cases, each compared with the unsplit model that overflows in the same way.
 OVERFLOWING = {
     "once by layer": {**case(2, "lenet", "adam", sizes=[8], micro_batches=2), **LARGE},
     "by layer": {**case(2, "lenet", "adam", sizes=[8] * 9), **LARGE, "rates": FALLING},
@@ -68,7 +68,7 @@ OVERFLOWING = {
     "data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE},
     "zero data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE, "zero": {}},
 }
-#: For a framework that compiles every stage of every case.
+#: Cases for a framework that compiles every stage of every case.
 FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4],
        "lenet inside": [4], "masks by layer": [4], "trainers": [4],
        "llama inside": [4]}  # fmt: skip
@@ -208,7 +208,7 @@ def last_stage(backend: Backend, precision: str) -> Any:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_gradients_that_go_back_are_of_the_type(backend: Backend, precision: str) -> None:
-    """They are sent as they are: bits that are cut off would round to zero."""
+    """Values are sent unrounded: truncated bits would round to zero."""
     stage = last_stage(backend, precision)
     x = stage.inputs(np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32))
     stage.loss(0, (stage.rounded(x),), stage.labels(np.arange(4)))
@@ -220,7 +220,7 @@ def test_gradients_that_go_back_are_of_the_type(backend: Backend, precision: str
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_what_travels_is_what_was_sent(backend: Backend, precision: str) -> None:
-    """Every kind of number, infinities and no numbers among them."""
+    """Messages preserve every kind of number, including infinities and NaN."""
     stage = last_stage(backend, precision)
     numbers = np.float32([[0, -0.0, 1.2345, -3e4, 1e-7, np.inf, -np.inf, np.nan]])
     x = stage.rounded(stage.inputs(numbers))
@@ -241,14 +241,17 @@ def _host(x: Any) -> np.ndarray:
 
 
 def unrounded_sums(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: sums are not rounded to the low-precision type."""
     patch.setattr(NumpyStage, "rounded", lambda self, x: x)
 
 
 def lost_sums(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: sums over a group are skipped."""
     patch.setattr(Executor, "summed", lambda self, group, x: x)
 
 
 def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: gradients are not unscaled."""
     right = NumpyStage.update_scaled
     patch.setattr(
         NumpyStage, "update_scaled", lambda self, step, made, _: right(self, step, made, 1.0)

@@ -24,7 +24,8 @@ from dualml.worker.trial import Trial
 
 X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 10, 300)
-#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³).
+#: Tolerance of float32 against float64 over a few dozen operations: some units in the last place
+#: (2⁻²³).
 FLOAT32 = 2e-6
 
 
@@ -114,7 +115,7 @@ def test_twenty_steps_follow_the_referee(rival: Backend, rule: Rule, schedule: S
 
 
 def test_chunks_accumulate_to_the_full_gradient(backend: Backend) -> None:
-    """A batch in uneven chunks makes the update that the same batch makes in one piece."""
+    """A batch in uneven chunks makes the same update as in one piece."""
     whole, cut = (make("lenet", backend, rule=GD(lr=0.1), chunk=c) for c in (150, 37))
     everything = np.arange(150)
     for step in range(1, 3):
@@ -164,7 +165,7 @@ def test_going_back_to_a_checkpoint_is_bit_identical(backend: Backend, rule: Rul
         assert np.array_equal(fresh.weights()[name], w), name
 
 
-#: Names of the classes.
+#: Class names of the labels.
 DIGITS = tuple("0123456789")
 
 
@@ -187,7 +188,7 @@ def small_trial(backend: Backend, folder: Path, updates: int, **keys: Any) -> Tr
 
 
 def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) -> None:
-    """A list of one rate, which the warm-up must not have used up."""
+    """The warm-up changes nothing and consumes no learning rate; the schedule has only one."""
     trial = small_trial(backend, tmp_path, updates=1)
     before = trial.training.weights()
     trial.warm_up()

@@ -24,9 +24,9 @@ from dualml.zero.units import Unit
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)
 
-#: Batches of 8 divide by 2 and 4, 7 do not, of 1 most ranks have no sample.
+#: Batch sizes: 8 divides by 2 and 4, 7 does not, and of 1 most ranks have no sample.
 SIZES = [8, 7, 1]
-#: Bytes of a bucket in which some layers, but not all, of the models here come together.
+#: Bucket bytes that combine some layers of these models, but not all.
 SOME = 1400
 VARIANTS = [name for rule in RULES.values() for name in rule.variants if rule.name != "gd"]
 
@@ -81,7 +81,7 @@ LOWER = {
     for s in STAGES
     for kind, precision, model in [("bf16", ("bf16",), "vit"), ("fp16", ("fp16", 256.0), "lenet")]
 }
-#: Whole weights and gradients in the lower type.
+#: Whole weights and gradients in low precision.
 LOWER_HELD = {
     f"stage {s} held {kind}": {**case(2 + s % 2, s, model, sizes=[8, 7], lower=True),
                                "precision": precision, **more}
@@ -90,16 +90,16 @@ LOWER_HELD = {
         ("bf16", ("bf16",), "vit", {}), ("fp16", ("fp16", 256.0), "lenet", {}),
         ("llama", ("fp16",), "llama", {"chunk": 2, "recompute": "full"})]
 }  # fmt: skip
-#: Without the one number by which ranks tell each other whether their gradients are finite.
+#: Cases without the one number by which ranks agree whether their gradients are finite.
 UNSCALED = {title: c for title, c in LOWER_HELD.items() if len(c["precision"]) == 1}
-#: Inputs a hundred times as large: the first gradients of the scaled loss are too large for fp16.
+#: Inputs a hundred times as large: the first gradients of the scaled loss overflow float16.
 OVERFLOWING = {
     f"stage {s} overflow": {**case(2, s, sizes=[8] * 9), "precision": ("fp16", "dynamic"),
                             "enlarged": 100.0, "rates": {"kind": "cosine", "warmup": 3}}
     for s in STAGES
 }  # fmt: skip
 KNOWN = {**CASES, **LOWER, **LOWER_HELD, **OVERFLOWING}
-#: For a framework that compiles every unit of every case and every size of a chunk.
+#: Cases for a framework that compiles every unit of every case and every chunk size.
 FEW = {
     **{f"stage {s} of 2": [8] for s in STAGES},
     "stage 1 of 3": [12], "stage 3 of 3": [12], "stage 2 of 4": [16],
@@ -141,7 +141,7 @@ def trained(arrays: split.Arrays) -> split.Arrays:
 
 @pytest.mark.parametrize(("name", "title"), every(CASES))
 def test_n_ranks_with_a_part_each_are_one(found: Found, name: str, title: str) -> None:
-    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
+    """Losses, gradients, activations, weights and optimizer state are right on every rank."""
     ranks = found(name, title)
     whole = trained(zero.expected(cases_of(name)[title]))
     for rank in ranks:
@@ -214,18 +214,22 @@ def test_weights_and_state_go_on_in_another_layout(name: str, stage: int, then: 
 
 
 def unsummed(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: gradients are not summed over the ranks."""
     patch.setattr(Moves, "reduce", lambda self, vector: self.own(vector))
 
 
 def not_spread(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: updated weights are not all-gathered."""
     patch.setattr(ShardedModel, "spread", lambda self: None)
 
 
 def stale(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: weights are not gathered before use."""
     patch.setattr(Moves, "gather", lambda self, vector: None)
 
 
 def uncleared(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: gradient buffers are not cleared."""
     from dualml.reference.split import NumpyStage
 
     patch.setattr(NumpyStage, "wipe", lambda self, vector: None)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-#: Of one case: seconds, and bytes of memory that stay.
+#: Limits of one case: seconds, and bytes of memory that remain allocated.
 MOST_S, MOST_BYTES = 10.0, 256 * 2**20
 
 
@@ -35,8 +35,8 @@ def try_cases(count: int, case: Callable[[Callable[..., Any]], None]) -> None:
     """Call ``case(draw)`` with ``count`` draws, the same ones in every run.
 
     Raises:
-        AssertionError: a case took too long or much memory; what `hypothesis` keeps of all of
-            them does not count.
+        AssertionError: a case took too long or too much memory; what `hypothesis` keeps of all
+            cases does not count.
     """
 
     @seed(count)

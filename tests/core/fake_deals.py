@@ -35,7 +35,7 @@ def arm(name: str, group: str, n: int = 2, every: int = 0, **settings: Any) -> d
 
 
 HALVES = {"classes": 5, "assigned": [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]}
-#: Two labels are shared: on each rank two tenths of its samples too many of four labels.
+#: Two labels are on both ranks; each rank has an excess of two tenths in four labels.
 PARTLY = {"classes": 6, "assigned": [[0, 1, 2, 3, 4, 5], [4, 5, 6, 7, 8, 9]]}
 ARMS = {
     "part": arm("random_partition", "sampling"),
@@ -67,13 +67,13 @@ ACCURACY = {
     "skew-half-16": (0.50, 0.51, 0.52),
     "skew-half-gradients": (0.90, 0.90, 0.90),
 }
-#: Mean divergence of the two ranks; they are at 0.8 and 1.2 of it.
+#: Mean divergence of the two ranks, which are at 0.8 and 1.2 times this value.
 DIVERGENCE = {
     "skew-none": 0.01, "skew-half": 0.2, "skew-partly": 0.1, "skew-noise": 0.05,
     "skew-half-16": 0.4,
 }  # fmt: skip
 DRIFT = 10  # times the divergence
-#: How much worse than the mean class 7 is; class 2 is so much better.
+#: Accuracy of class 7 below the mean; class 2 is above it by the same amount.
 WORSE = {"skew-half": 0.25, "skew-half-16": 0.3, "skew-half-gradients": 0.1}
 RULES = dict.fromkeys(DIVERGENCE, "local_updates")
 
@@ -94,7 +94,7 @@ def make(
 
     Args:
         others: an arm and backend that trained on other samples.
-        settings: arms beside `ARMS`.
+        settings: further arms besides `ARMS`.
     """
     known = {**ARMS, **(settings or {})}
     chosen = {name: known[name] for name in arms or known}

@@ -35,7 +35,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "longer": {**TWO, "epochs": 2.0},
     "lower": {**ONE, "method": "amp_bf16"},
 }
-#: 35 are left for the last batch.
+#: Samples; 35 are left for the last batch.
 TRAIN, TEST = 355, 120
 PREPARED = [name for name, info in KNOWN["torch"].items() if info.prepared]
 METHODS = [name for name, arm in ARMS.items() if arm.get("method")]
@@ -103,8 +103,8 @@ def make(
     """Write the run folder and return it.
 
     Args:
-        planned: whether it has its plan.
-        judged: of `serial`; by default every exact method is equal.
+        planned: whether the folder contains its plan.
+        judged: verdicts made by `serial`; by default every exact method is equal.
         change: may edit what a trial recorded.
     """
     frozen = plan(tuple(seeds), tuple(arms))

@@ -20,10 +20,10 @@ from dualml.cost.closed import cost
 ALPHA, BETA = 1e-4, 1e-9
 SIZES = (1024, 2**20)
 STRATEGIES = ("all_reduce", "ring", "tree", "neighbour", "reduce_broadcast")
-#: How much longer than the model each backend takes, and how often its bytes pass the wire.
+#: Factor of each backend on the model's times, and how many times its bytes cross the wire.
 SLOWER = {"numpy": 0.5, "torch": 1.0, "mindspore": 3.0}
 WIRE = {"numpy": 0.0, "torch": 1.0, "mindspore": 2.0}
-#: A rank's milliseconds of computing, waiting and transferring.
+#: Milliseconds that a rank computes, waits and transfers.
 HEALTHY = (6.0, 1.0, 3.0)
 UPDATES = 100
 

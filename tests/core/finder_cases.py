@@ -47,7 +47,7 @@ from dualml.store.replays import Side, States
 from dualml.worker.replay import DRAWS, Replay
 from dualml.worker.trial import Trial
 
-#: Something planted: changes modules until the patch is undone.
+#: A planted fault: patches modules until the patch is undone.
 Fault = Callable[[pytest.MonkeyPatch], None]
 STEPS = (1, 2, 3)
 ADAM = {"name": "adam", "lr": 0.002, "eps": 1e-3}
@@ -71,7 +71,7 @@ TEXTS = {
     "gpt": {"model": "gpt", "optimizer": ADAM},
     "llama": {"model": "gpt_llama", "optimizer": ADAM},
 }
-#: Of the decoders.
+#: Cases of the decoders.
 WIDTHS = {"width": 16, "blocks": 1, "heads": 4, "kv_heads": 2, "tied": False}
 
 
@@ -297,7 +297,7 @@ def neighbours(forward: Any, layer: Any, x: Any, params: Any) -> Any:
     return forward(replace(layer, base=0.0), parts.reshape(x.shape), params)
 
 
-#: Cause → arm, kind of layer, what it does instead.
+#: Cause → arm, kind of layer, and its replacement.
 DECODERS: dict[str, tuple[str, type, Callable[..., Any]]] = {
     "rmsnorm-eps": ("llama", RMSNorm, lambda f, own, x, p: f(replace(own, eps=1e-2), x, p)),
     "missing-gain": ("llama", RMSNorm, bare),
@@ -320,9 +320,9 @@ DECODERS: dict[str, tuple[str, type, Callable[..., Any]]] = {
     "gelu-form": ("gpt", GELU, lambda f, own, x, p: 0.5 * x * (
         1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
 }  # fmt: skip
-#: Case → the update at which it shows, where that is not the first: weights begin with ones.
+#: Case → first update that shows it, if it is not the first: weights start at one.
 LATE = {"missing-gain": 2}
-#: Name → arm, what is planted, phase, tensor (None: any), cause.
+#: Name → arm, planted fault, phase, tensor (None: any), cause.
 CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "labels": ("adam", held(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
     "axes": ("softmax", held(lambda x, y: (x.swapaxes(-1, -2), y)), "data", "x", "image-layout"),

@@ -35,7 +35,7 @@ sys.path.append(str(ROOT / "tests" / "golden"))
 
 from dualml.errors import TrialError, Unsupported, UserError  # noqa: E402
 
-#: Where the cases write.
+#: The folder that cases write to.
 BASE = Path(tempfile.mkdtemp(prefix="dualml-fuzz-"))
 atexit.register(shutil.rmtree, BASE, ignore_errors=True)
 os.environ["DUALML_OFFLINE"] = "1"
@@ -457,7 +457,7 @@ OPTIONS = {
     "find nowhere": "arm seed",
     "bench --no-run": "device backend only limit",
 }
-#: What `run` is asked for last, so that nothing runs.
+#: The last option of `run`, which makes it run nothing.
 LAST = {"run": ("--arm", "no such arm"), "capabilities": ("--backend", "no such backend")}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-#: Text that some reader somewhere does not expect.
+#: Texts that some reader may not expect.
 TEXTS = (
     "", " ", "x", "x" * 5000, "\x00", "a\nb", "\ud800", "\u202e漢字🎉", "../../x", "/", ".",
     "$x_1^{", "<script>", "{0}{x}", "%s%d", "nan", "null", "-1", "1e999", "²", "9" * 5000, "cpu",

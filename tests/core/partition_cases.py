@@ -29,8 +29,8 @@ def assigned(labels: list[int], ranks: int) -> Strategy:
     return st.just(()) | st.lists(one, min_size=ranks, max_size=ranks)
 
 
-#: Rule → strategies of its settings for these labels and ranks. Draws that some settings cannot
-#: meet are in test_partition_errors.py: here ``least`` is 0, or a rank has enough.
+#: Rule → strategies of its settings for these labels and ranks. Settings that some draws cannot
+#: satisfy are in test_partition_errors.py: here ``least`` is 0, or a rank has enough samples.
 SETTINGS: dict[str, Callable[[list[int], int], dict[str, Strategy]]] = {
     "contiguous": lambda labels, n: {},
     "round_robin": lambda labels, n: {},
@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn, name: str) -> tuple[Partition, np.ndarray, int]:
     return rule, np.array(labels), ranks
 
 
-#: For tests of one deal: settings under which 60 samples of 6 labels go to 3 ranks, none empty.
+#: Settings for tests of a single partition: 60 samples of 6 labels over 3 ranks, none empty.
 FIXED: dict[str, dict[str, Any]] = {
     "fractions": {"fractions": [0.5, 0.3, 0.2]},
     "dirichlet_labels": {"alpha": 0.5},

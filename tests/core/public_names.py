@@ -21,9 +21,9 @@ class Item:
     """A public name, or a public method of one.
 
     Attributes:
-        doc: its docstring, of a method that has none that of the method it overrides; of a constant
-            the comment ``#:`` above it.
-        around: what stands around it: the docstrings of its class with its bases, and of its file.
+        doc: its docstring (a method without one has that of the method it overrides; a constant
+            has the comment ``#:`` above it).
+        around: the docstrings of its class, of the class's bases, and of its module.
     """
 
     label: str
@@ -52,7 +52,7 @@ def find(module: str, name: str) -> tuple[str, Definition]:
     """Return the definition of a name, following re-exports.
 
     Raises:
-        LookupError: nowhere in our packages.
+        LookupError: it is not defined in our packages.
     """
     if module.partition(".")[0] not in PACKAGES:
         raise LookupError(f"{module}.{name}")

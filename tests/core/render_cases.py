@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator
 from dualml.render.request import ASCEND, NVIDIA, Request
 
 SCHEMAS = Path(__file__).parent / "schemas"
-#: Kind → file; those of Kubernetes itself are in one.
+#: Kind → schema file; Kubernetes' own kinds share one.
 CUSTOM = {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs",
           "PyTorchJob": "pytorchjobs", "Job": "jobs"}  # fmt: skip
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -34,7 +34,7 @@ def wanted(**changes: Any) -> Request:
     return Request(arms=arms or {"one": 1, "several": size}, **given)
 
 
-#: By what they have that others do not.
+#: Schemas by a key that only they have.
 REQUESTS = {
     "two": wanted(),
     "one": wanted(nodes=1, arms={"one": 1}),

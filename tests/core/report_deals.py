@@ -12,7 +12,7 @@ from dualml.store.run import Run
 from dualml.words import Words
 
 EN, ZH = Words("en"), Words("zh")
-#: The chapters.
+#: The report's chapters on partitions.
 MINE = ("partitions", "sampling", "skew")
 #: Table → its topic.
 TOPICS = {

@@ -17,7 +17,7 @@ from dualml.serve.server import Server
 from dualml.store.folder import in_use
 from dualml.store.trial import JOB, log_path, trial_folder
 
-#: The trial that is at work in `growing`.
+#: The trial that is running in `growing`.
 KEY = ("adam", "torch", 0)
 
 

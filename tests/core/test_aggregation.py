@@ -304,7 +304,8 @@ def test_a_slow_node_is_slow_only_where_and_when_it_is_said() -> None:
 
 
 def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial() -> None:
-    """The ranks of one group run several trials, and talk about other things, too."""
+    """A slow link slows the aggregation only, and not other messages or the next trial of the same
+    ranks."""
     from conformance import parallel
 
     from dualml.aggregation.asynchronous import Asynchronous

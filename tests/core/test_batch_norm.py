@@ -46,7 +46,8 @@ def training() -> Any:
 
 
 def test_an_update_moves_the_running_statistics() -> None:
-    """Towards the mean and the unbiased variance of what the convolution gives."""
+    """The running statistics move towards the mean and the unbiased variance of the convolution's
+    output."""
     own, everything = training(), np.arange(6)
     x, weight = own.x.astype(float), own.weights()["conv.weight"].astype(float)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))

@@ -25,7 +25,7 @@ from dualml.files import read_json, write_json
 from dualml.words import LANGUAGES, Words
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Sections of all endings.
+#: Sections with every kind of outcome.
 ODD = """
 import os, time
 from dualml.errors import Unsupported

@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 MARKS = "[...document.querySelectorAll(`#figure-${arguments[0]} .m`)]"
-#: Owner → whether it is seen, of every mark of a figure.
+#: Owner → visibility, of every mark of a figure.
 SEEN = f"""return {MARKS}.map((m) => [m.dataset.arm ?? "", m.dataset.backend ?? "",
   m.getClientRects().length > 0])"""
 TIP = "const t = document.querySelector('.fig-tip'); return t.hidden ? '' : t.innerText"
@@ -282,7 +282,7 @@ def test_no_page_is_wider_than_its_screen(
     assert page.js("return innerWidth") == width
 
 
-#: Of every figure, letters that are cut off and letters that lie on others.
+#: Script that returns, for every figure, texts that are cut off and texts that overlap.
 FAULTS = """const faults = [];
 for (const svg of document.querySelectorAll("svg.fig")) {
   const all = svg.getBoundingClientRect();
@@ -300,7 +300,7 @@ return faults;"""
 
 
 def test_letters_of_figures_lie_inside_and_apart(page: Browser) -> None:
-    """Measured with the fonts of this machine: nothing cut, no label upon another."""
+    """Measured with this machine's fonts: no text is cut and no label overlaps another."""
     assert page.js("return document.querySelectorAll('svg.fig text').length") > 100
     assert page.js(FAULTS) == []
 
@@ -319,7 +319,8 @@ def test_long_names_lie_inside_and_apart(
 
 
 def test_letters_are_seen_on_dark_screens_and_on_paper(page: Browser) -> None:
-    """The light of the ground and of a figure's letters, from 0 to 255."""
+    """Text contrasts with the background on light and dark screens and on paper (brightness 0 to
+    255)."""
     light = """const of = (e, name) =>
         Math.max(...getComputedStyle(e)[name].match(/\\d+/g).map(Number));
       const figure = document.querySelector("svg.fig");

@@ -46,7 +46,8 @@ def test_slow_messages_are_not_the_passes_doing(order: str) -> None:
 
 
 def test_uneven_passes_are() -> None:
-    """The last stage sets the pace: (m − 1) · max t + Σ t, t = forward and backward."""
+    """Uneven passes add idle time; the last stage sets the pace: (m − 1) · max t + Σ t, t = forward
+    and backward."""
     plan, (forward, backward) = planned("1f1b", 8), ([1.0, 1.0, 3.0], [2.0, 2.0, 4.0])
     told = events(simulate_pipeline(plan.grid, forward, backward, transfer_s=0.25))
     stages = [a + b for a, b in zip(forward, backward, strict=True)]

@@ -22,7 +22,7 @@ def spans(*calls: Operation) -> Spans:
     return Spans(calls, consumers, {"input:0": SHAPE})
 
 
-#: x + f(norm(x)), twice, by the same lines.
+#: x + f(norm(x)), twice, by the same source lines.
 BLOCKS = [
     call(0, "layer_norm", "input:0", "parameter:a", line=1, module="0.norm"),
     call(1, "linear", "op:0", "parameter:b", line=2, module="0.fc"),

@@ -17,11 +17,11 @@ from dualml.finder.paragraph import entries
 from dualml.words import phrases, table
 
 FOLDER = Path(finder.__file__).parent
-#: Every cause there are words for.
+#: All causes that have messages.
 CAUSES = list(dict.fromkeys(key.rpartition(".")[0] for key in phrases("en", "cause")))
-#: Function → which of its arguments is the cause.
+#: Function → index of the argument that is the cause.
 MAKERS = {"Guess": 0, "scaled": 1, "weighted": 1}
-#: Cause and the keys of its detail, None where they do not stand at the same place.
+#: A cause and the keys of its detail; None if they are not at the same place.
 Named = tuple[str, set[str] | None]
 by_cause = pytest.mark.parametrize("cause", CAUSES)
 

@@ -74,7 +74,8 @@ def test_a_range_of_a_flat_tensor_in_boxes(shape: tuple[int, ...], data: Any) ->
 
 
 def test_a_mesh_of_many_ranks_is_checked_at_once() -> None:
-    """64 × 64 slices of a matrix; each of them against each other would be eight million pairs."""
+    """64 × 64 slices of a matrix are checked quickly: comparing all pairs would be eight million
+    comparisons."""
     mesh = [Box((8 * i, 8 * j), (8, 8)) for i in range(64) for j in range(64)]
     assert overlap(mesh) is None
     assert uncovered((512, 512), mesh) == []

@@ -82,7 +82,7 @@ def test_errors_are_one_line(words: list[str], message: str, ckpt: Path, tmp_pat
 
 @pytest.mark.whole
 def test_what_a_run_leaves(lab: Path, tmp_path: Path) -> None:
-    """The weights of a trial, and the frozen ones of its plan."""
+    """The weights of a trial can be shown, and converted together with the plan's frozen ones."""
     code, _ = run_lab(lab, tmp_path / "out", "--arm", "gd")
     assert code == 0
     trial = tmp_path / "out/trials/gd/numpy/seed0"

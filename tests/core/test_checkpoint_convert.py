@@ -94,7 +94,7 @@ def test_bits_that_numpy_has_no_type_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", TARGETS)
 def test_a_large_tensor_is_never_in_memory_whole(to: str, tmp_path: Path) -> None:
-    """Cut along its columns by 8 ranks, rows are put together from all of their files."""
+    """A matrix split by columns over 8 ranks is assembled row by row from all of their files."""
     big = np.arange(8 * AT_ONCE // 8, dtype=np.float64).reshape(1024, -1)
     columns = np.split(big, 8, axis=1)
     width = columns[0].shape[1]

@@ -65,7 +65,7 @@ def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
 
 
 def test_bfloat16_and_other_bits_pass_unchanged(tmp_path: Path) -> None:
-    """All 65,536 patterns of 16 bits, those of NaN included; as numbers they are float32's."""
+    """All 65,536 patterns of 16 bits, including NaNs, survive; as numbers they are float32's."""
     bits = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
     small = np.arange(256, dtype=np.uint8)
     kinds = {"BF16": bits, "F16": bits.view(np.float16), "F8_E4M3": small, "F8_E5M2": small}

@@ -25,7 +25,7 @@ CASE: dict[str, Any] = {
     "model": "deep", "optimizer": "adam", "sizes": [4] * 4, "loss": "cross_entropy",
     "precision": ("fp16", "dynamic"),
 }  # fmt: skip
-#: Samples so large that updates are skipped, and the scale of the loss is halved.
+#: Samples so large that updates are skipped and the loss scale is halved.
 LARGE: dict[str, Any] = {"model": "lenet", "optimizer": "sgd", "enlarged": 100.0}
 
 
@@ -52,7 +52,8 @@ def train(training: Any, first: int, last: int) -> None:
 def test_a_scaled_loss_and_its_skipped_updates_go_on(
     size: int, settings: Any, tmp_path: Path
 ) -> None:
-    """Saved by a split training, restored by a whole one and by a pipeline: as if never ended."""
+    """A checkpoint of a split training is resumed unsplit and by a pipeline, as if never
+    interrupted."""
 
     def begin(comm: Any) -> Any:
         training = fresh(comm if settings else None, settings, **LARGE)

@@ -77,7 +77,7 @@ def test_an_index_that_does_not_fit(hf: Path) -> None:
 
 
 def test_a_name_in_two_files_is_not_guessed_at(hf: Path) -> None:
-    """Shards of a tensor that nobody put together, and nothing says how."""
+    """Unconsolidated shards of a tensor are refused if nothing says which part each one has."""
     for number in (1, 2, 3):
         part = {"x": np.full((2, 3), number, np.float32)}
         save_file(part, hf / f"model-{number:05}-of-00003.safetensors", {"format": "pt"})
@@ -125,7 +125,8 @@ def test_shards_that_overlap(tmp_path: Path) -> None:
 
 
 def test_a_missing_last_shard_is_noticed_where_dualml_wrote_it(ckpt: Path, tmp_path: Path) -> None:
-    """torch's own files do not say how large the whole is."""
+    """A missing last shard is noticed if dualml wrote it; torch's own files do not record the full
+    size."""
     convert(opened(ckpt), tmp_path / "p", "dcp", 2)
     (tmp_path / "p/shard-00002-model-00001-of-00001.safetensors").unlink()
     assert (

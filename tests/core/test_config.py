@@ -129,7 +129,8 @@ def test_what_only_a_user_decides_may_stand_in_a_users_file(home: Path) -> None:
 
 
 def test_a_project_sets_what_leads_nowhere(home: Path) -> None:
-    """No path, no address, nothing that is started, sent or removed; and nothing that is not."""
+    """A project may set only harmless options: no path, no address, nothing that starts, sends or
+    removes something."""
     every = [(name, p) for _, command in leaves(get_command(app))
              for name, p in options(command).items()]  # fmt: skip
     assert {name for name, _ in every} >= ALLOWED

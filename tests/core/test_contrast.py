@@ -28,7 +28,7 @@ def split(**more: Any) -> Arm:
     return arm(world_size=2, split={"stages": 2, **more})
 
 
-#: Changes of one thing each.
+#: Changes of a single setting.
 CHANGES: tuple[dict[str, Any], ...] = (
     {"optimizer": {**SGD, "lr": 0.2}}, {"optimizer": {**SGD, "momentum": 0.9}},
     {"optimizer": {"name": "adam", "lr": 0.1}},
@@ -36,7 +36,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"chunk": 8}, {"cores": 1}, {"model": "deep_mlp"}, {"world_size": 2}, {"world_size": 4},
     {"schedule": {"kind": "cosine", "total": 10}}, {"schedule": {"warmup": 5}},
 )  # fmt: skip
-#: More, for arms with several ranks.
+#: Further changes, for arms with several ranks.
 WAYS: tuple[dict[str, Any], ...] = (
     {"aggregation": {"strategy": "ring"}}, {"aggregation": {"reduce": "mean"}},
     {"aggregation": {"strategy": "ring", "of": "parameters"}}, {"group": "other"}, {"seeds": 1},
@@ -92,7 +92,8 @@ def test_arms_of_a_group_differ_in_what_varies_and_in_nothing_else(
 @settings(max_examples=50, deadline=None)
 @given(arms_of())
 def test_a_run_folder_says_the_same_as_the_experiment(made: Arm) -> None:
-    """Run folders leave out what was not said; a number may have lost its point."""
+    """A run folder describes the arm as the experiment does, although it omits unset keys and a
+    number may have lost its decimal point."""
     experiment = Experiment(
         name="x", title={}, data={"name": "mnist"}, model="mlp", arms={"a": made}
     )  # type: ignore[arg-type]

@@ -148,7 +148,7 @@ SAID = {
     "zh": {"toysign": "玩具步长。", "toychain": "玩具链。", "toyreverse": "倒序。",
            "toycount": "玩具计数", "count": "共有 {n} 个试验。"},
 }  # fmt: skip
-#: Heading of the page → name of the toy and the files of the core it needs, without its words.
+#: Heading of the page → name of the toy, and the core files it needs besides its messages.
 TOYS = {
     "An update rule": ("toysign", {"dualml/optim/NAME.py": RULE}),
     "An aggregation strategy": ("toychain", {"dualml/aggregation/NAME.py": STRATEGY}),

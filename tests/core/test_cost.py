@@ -34,7 +34,7 @@ from dualml.reference.communicator import run_threads
 SCHEDULED = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
 COUNTED = [name for name in SCHEDULED if STRATEGIES[name].counted]
 WIDTH = 4
-#: Lengths that do and do not divide evenly, one shorter than the number of ranks.
+#: Lengths that do and do not divide evenly, and one shorter than the number of ranks.
 LENGTHS = (3, 1003, 5040)
 
 
@@ -104,7 +104,7 @@ def test_textbook_values() -> None:
 @given(n=st.integers(1, 100_000), size=st.integers(0, 10**10))
 @settings(max_examples=60, deadline=None)
 def test_any_number_of_ranks(n: int, size: int) -> None:
-    """No all-reduce moves fewer bytes than the ring, and none of them fewer than 2 (n − 1) S."""
+    """No all-reduce moves fewer bytes than the ring, and none fewer than 2 (n − 1) S."""
     for name in SCHEDULED:
         found = cost(name, n, size)
         assert len(stages(name, n, size)) <= 36
@@ -231,7 +231,7 @@ def test_fits_are_written_and_read(tmp_path: object) -> None:
 
 # --- what engines really send, and nodes ----------------------------------------------------------
 
-#: In vectors, by the counters of network interfaces (benchmarks/network.py): sent by each rank.
+#: Vectors sent by each rank, by the counters of network interfaces (benchmarks/network.py).
 GLOO = {
     ("all_gather", 2): [1, 1],
     ("all_gather", 4): [3, 3, 3, 3],
@@ -244,7 +244,7 @@ GLOO = {
     ("reduce_scatter_all_gather", 3): [2, 2, 2],
     ("reduce_scatter_all_gather", 4): [9 / 4] * 4,
 }
-#: The same for the critical path.
+#: Vectors on the critical path, measured in the same way.
 TAKES = {
     ("all_gather", 2): 3 / 2, ("all_gather", 3): 2, ("reduce_broadcast", 3): 10 / 3,
     ("reduce_broadcast", 4): 9 / 2, ("parameter_server", 4): 6,

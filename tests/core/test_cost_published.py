@@ -20,10 +20,10 @@ from dualml.cost.request import Request, schedules
 from dualml.errors import UserError
 from dualml.report import published as page
 
-#: Curve → points fitted, and median and worst error in per cent, as found and rounded up to whole
-#: ones: of other sizes on the same ranks, and of other ranks. No bound was chosen beforehand.
-#: Worst of all are sizes between 100 kB and 10 MB, where NCCL goes from LL to LL128 to Simple and
-#: MPI from eager to rendezvous messages: one α and one β cannot say both (docs/cost.md).
+#: Curve → number of fitted points, and median and worst error in per cent, rounded up to whole
+#: ones: for other sizes on the same ranks, and for other ranks. No bound was chosen beforehand. The
+#: worst errors are between 100 kB and 10 MB, where NCCL switches from LL to LL128 to Simple and MPI
+#: from eager to rendezvous messages: one α and one β cannot describe both (docs/cost.md).
 FOUND: Mapping[str, tuple[int, tuple[int, int] | None, tuple[int, int] | None]] = {
     "h200-ll": (3, (9, 11), None),
     "h200-nvls": (7, (10, 12), (11, 12)),
@@ -158,7 +158,8 @@ def two_trees(h: int, pieces: int) -> Schedule:
 
 
 def test_two_trees_move_what_the_formula_says() -> None:
-    """Message by message: the sum is right, and the time that of `double_tree` but for filling."""
+    """The sum is right message by message, and the time is that of `double_tree` except for
+    filling."""
     h, link, nbytes = 4, Link(0.0, 1e-9), 1_280_000
     for pieces in (16, 64):
         schedule = two_trees(h, pieces)
@@ -200,7 +201,8 @@ def test_two_trees_and_a_switch() -> None:
 
 
 def test_seconds_memory_and_a_hundred_thousand_ranks() -> None:
-    """All strategies, tables and sentences; 0.1 to 1.4 s of a slow core were found."""
+    """Predictions for 100,000 ranks with all strategies, tables and sentences are fast: 0.1 to 1.4
+    s of a slow core."""
     import time
     import tracemalloc
 

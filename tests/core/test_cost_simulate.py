@@ -198,7 +198,7 @@ def test_local_sgd_and_the_asynchronous_server() -> None:
 
 
 def test_the_slow_rank_of_a_run_is_the_one_of_the_model() -> None:
-    """One handicap, one meaning: what delays a run is what is predicted."""
+    """A straggler means the same in a run and in a prediction."""
     from dualml.aggregation.slow import Slow as Run
 
     assert Slow is Run

@@ -24,7 +24,7 @@ from dualml.optim import GD, SGD, Adam, AdamW, Rule
 from dualml.words import LANGUAGES, table
 
 ALL: dict[str, Any] = {r.name: r for backend in ("torch", "mindspore") for r in of(backend)}
-#: Several options of a rule at once, as no requirement has them.
+#: Combinations of a rule's options that no requirement has.
 TOGETHER = [
     Steps("gd together", "GD", gd, rates=True, missing=True),
     Steps("sgd together", "SGD", sgd(momentum=True, decay=True, nesterov=True), rates=True,
@@ -34,9 +34,9 @@ TOGETHER = [
     Steps("adamw groups", "Adam", adam(decay=True, decoupled=True, corrected=False), groups=True),
 ]  # fmt: skip
 SHOWN = [(name, flag) for name, r in ALL.items() for flag in r.flags]
-#: What changes no number there, where it is looked for all the same: without decay and momentum a
-#: gradient of zero moves nothing; one learning rate acts alike in the buffer and outside of it;
-#: without momentum (1 − ηλ)θ − ηg is θ − η(g + λθ).
+#: Mistakes that change no number in some requirements that check for them: without decay and
+#: momentum a gradient of zero moves nothing; one learning rate acts alike inside and outside of the
+#: buffer; without momentum (1 − ηλ)θ − ηg is θ − η(g + λθ).
 UNSEEN = {
     ("gd.missing", "missing_as_zero"), ("sgd.momentum", "lr_in_buffer"),
     ("sgd.nesterov", "lr_in_buffer"), ("sgd.all", "lr_in_buffer"),

@@ -26,7 +26,8 @@ from dualml.words import LANGUAGES, table
 REQUIREMENTS = requirements()
 TOGETHER = [r for r in REQUIREMENTS if isinstance(r, Together)]
 MEASURED = [r for r in REQUIREMENTS if isinstance(r, Measured)]
-#: Mistakes that errors show, those that times do, and the one that a changed argument does.
+#: Mistakes that errors reveal, those that times reveal, and the one that a changed argument
+#: reveals.
 ERRORS = ("crossed", "one_sided", "other_collective", "ring_index")
 TIMES = ("measure_milliseconds", "measure_elements", "measure_unsynchronised", "measure_total",
          "measure_maximum", "measure_mean", "measure_first")  # fmt: skip
@@ -191,7 +192,7 @@ def times(call: Call) -> Any:
 
 
 Seen = Callable[[Any, Call], Any]
-#: What a student's `measure` sees with each mistake: nine calls, of which two are disturbed.
+#: Times that a student's `measure` receives with each mistake: nine calls, two of them disturbed.
 SEEN: dict[str, Seen] = {
     "measure_milliseconds": lambda t, call: 1000 * t,
     "measure_elements": lambda t, call: np.array([seconds(call.options, 4 * s) for s in SIZES]),

@@ -24,10 +24,10 @@ SCHEDULE, SPLIT = file("schedule")[1], file("split_torch")[1]
 FILES = [SCHEDULE, SPLIT, file("split_ms")[1]]
 SIZES = [(kind, p, m) for kind in ("gpipe", "1f1b") for p, m in product(range(1, 6), range(1, 8))]
 PLANTS = [p for p in plants("lab4") if p.file in {one.name for one in FILES}]
-#: What is said of an order by what it is, not by what it equals.
+#: Mistakes that are named by a property of the order, not by equality with a known one.
 GENERAL = ("order_stages", "order_incomplete", "order_twice", "order_impossible",
            "order_kept_too_long", "order_slow")  # fmt: skip
-#: What the exercises with a communicator of other labs speak of, too.
+#: Mistakes that the communicator exercises of other labs share.
 SHARED = {name for _, name in APART}
 NUMBERS = [r for r in SPLIT.requirements if isinstance(r, Split) and not isinstance(r, Traffic)]
 

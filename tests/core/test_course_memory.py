@@ -17,7 +17,7 @@ from dualml.course.workspace import lines, page, source
 from dualml.optim import Adam
 from dualml.words import LANGUAGES, table
 
-#: Mistakes that alter numbers; the other one is seen by the length of the state.
+#: Mistakes that change numbers; the other one shows in the length of the state.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
 MISTAKES = [*FLAGS, "whole_state"]
 CALLS = [(r, call) for r in REQUIREMENTS for call in r.calls(np.random.default_rng(5))]

@@ -130,7 +130,8 @@ def test_two_mistakes_are_known_again_in_the_form_in_which_they_were_found() -> 
 
 
 def test_a_measurement_follows_what_was_wrong_before() -> None:
-    """The mean of a few calls is as much too long as one that a late rank holds up."""
+    """A wrong mean of a few calls is as far off as a late rank makes it, so earlier mistakes decide
+    which is named."""
     measured = {r.name: r for r in file("aggregate_torch")[1].requirements if r.target == "measure"}
     late = measured["measure.late"]
     calls = late.calls(generator(3, "exercise", late.name))

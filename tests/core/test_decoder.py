@@ -43,7 +43,8 @@ def test_swiglu_is_its_equation() -> None:
 
 
 def test_with_a_key_for_each_head_grouped_attention_is_attention() -> None:
-    """Heads of queries, keys and values side by side, against queries, keys and values of heads."""
+    """A layout with all heads of queries, keys and values side by side equals one grouped by
+    head."""
     x = np.random.default_rng(0).normal(size=(2, 5, 3, 4, 2))  # q k v, heads, entries
     usual = output(Attention(4, causal=True), x.reshape(2, 5, 24))
     grouped = output(GroupedAttention(4, 4, 2, 5), x.swapaxes(2, 3).reshape(2, 5, 24))
@@ -71,7 +72,7 @@ def test_no_position_sees_a_later_one() -> None:
 
 
 def test_turned_positions_count_by_their_distance() -> None:
-    """Queries and keys that are alike everywhere: their products depend on the distance alone."""
+    """With equal queries and keys everywhere, their products depend on the distance only."""
     layer = GroupedAttention(1, 1, 6, 9, base=50.0)
     q, k = np.random.default_rng(0).normal(size=(2, 6))
     rows = [turned(layer, np.tile(v, (9, 1))) for v in (q, k)]
@@ -91,7 +92,8 @@ def test_turned_positions_count_by_their_distance() -> None:
 
 
 def test_the_numbers_of_parameters() -> None:
-    """GPT-2's own, of 50,257 words and 1,024 positions: 124,439,808; LLaMA's with 7 billion."""
+    """Parameter counts are the published ones: GPT-2 (50,257 words, 1,024 positions) 124,439,808;
+    LLaMA 7 billion."""
     small = {"width": 768, "blocks": 12, "heads": 12}
     assert model("gpt", words=50_257, length=1024, sizes=small).nbytes(1) == 124_439_808
     large = {"width": 4096, "blocks": 32, "heads": 32, "kv_heads": 32, "inner": 11_008}

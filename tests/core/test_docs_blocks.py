@@ -24,9 +24,9 @@ PAGES = [
     for path in sorted(ROOT.glob(pattern))
 ]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
-#: Where a command of the shell ends.
+#: End of a shell command.
 ENDS = {"|", "||", "&", "&&", ">", ">>", "<", ";", "·"}
-#: What is said in a language: comments, texts, the choice of it.
+#: Parts that depend on the language: comments, texts, the choice of the language.
 SPOKEN = re.compile(r"""# .*$| --lang zh|, lang="zh"|"[^"\n]*"|'[^'\n]*'|[^\x00-\x7f]+""", re.M)
 
 

@@ -29,7 +29,7 @@ def text_outside_tables(name: str, lang: str) -> str:
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("name", TABLES.PAGES)
 def test_the_page_has_the_tables_of_the_code(name: str, lang: str) -> None:
-    """Write it again with ``python docs/tables.py``."""
+    """The tables on the pages are current; ``python docs/tables.py`` rewrites them."""
     text = TABLES.page_path(name, lang).read_text("utf-8")
     assert TABLES.with_tables(text, name, lang) == text
     with pytest.raises(UserError, match="has no"):

@@ -21,7 +21,7 @@ from dualml.doctor.system import examine_system
 
 pytestmark = pytest.mark.whole
 
-#: What the made-up framework does when it is imported.
+#: Behaviours of the fake framework when it is imported.
 BEHAVIOURS = {
     "works": "",
     "raises": "raise ImportError('libfake.so: undefined symbol')",

@@ -58,7 +58,7 @@ def points(shown: Figure) -> list[list[str]]:
     return [g.attrib["data-points"].split("|") for g in groups if "data-points" in g.attrib]
 
 
-#: Every mark, each as it is used and at its limits.
+#: Every mark, as it is used and at its limits.
 MARKS: dict[str, tuple[Mark, ...]] = {
     "line": (Line([1, 2, 3], [1, 2, 3]),),
     "one point": (Line([1], [1], marker="circle"),),
@@ -310,7 +310,7 @@ def test_the_same_figure_is_the_same_bytes_and_names_colours_that_exist() -> Non
 
 
 def test_colours_are_told_apart_from_their_ground() -> None:
-    """Contrast of at least 2 for large marks, 4.5 for letters."""
+    """Colours have a contrast of at least 2 for large marks and 4.5 for text."""
 
     def light(color: str) -> float:
         shares = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]

@@ -17,7 +17,7 @@ SAMPLES = np.arange(32)
 
 
 def test_the_hash_is_splitmix64() -> None:
-    """The first outputs of java.util.SplittableRandom's generator for the seed 1234567."""
+    """The generator gives the first outputs of java.util.SplittableRandom for the seed 1234567."""
     golden, state, found = 0x9E3779B97F4A7C15, 1234567, []
     for _ in range(3):
         state = (state + golden) % 2**64
@@ -26,7 +26,7 @@ def test_the_hash_is_splitmix64() -> None:
 
 
 def test_known_values() -> None:
-    """Written down once: a run of another day, machine or NumPy has these masks."""
+    """Recorded masks stay the same on other days, machines and NumPy versions."""
     found = mask("dropout1", 0.5, (2, 8), 0, 1, np.array([3, 50_000]))
     assert found.dtype == np.float32
     assert ["".join(str(int(v > 0)) for v in row.ravel()) for row in found] == [
@@ -44,7 +44,8 @@ def test_the_share_that_is_dropped_is_the_rate() -> None:
 
 
 def test_entries_are_independent() -> None:
-    """Groups of eight entries, of neighbours, samples and updates, take all 256 forms equally."""
+    """Groups of eight entries of neighbours, samples and updates take all 256 patterns equally
+    often."""
     steps = [mask("d", 0.5, SHAPE, 0, step, SAMPLES) > 0 for step in range(1, 9)]
     bits = np.stack(steps)  # update, sample, position, feature
     for axis in range(4):
@@ -83,7 +84,8 @@ def test_models_without_dropout_draw_nothing() -> None:
 
 
 def test_a_mask_takes_little_time() -> None:
-    """0.4 ms for 131,072 entries where it was written; the bound leaves room for a busy machine."""
+    """Masks are fast: 0.4 ms for 131,072 entries when this was written; the bound allows for a busy
+    machine."""
     times = []
     for step in range(20):
         begin = time.perf_counter()

@@ -24,9 +24,9 @@ import golden_recorded
 
 pytestmark = pytest.mark.whole
 
-#: In place of a field's value: other types, numbers that no float holds, deep nesting.
+#: Replacements of a field's value: other types, numbers that no float holds, deep nesting.
 VALUES: tuple[Any, ...] = (None, "x", True, -1e400, 10**400, [], {"a": {"b": [1]}}, [[[[0]]]])
-#: In place of a file's content.
+#: Replacements of a file's content.
 CONTENTS: dict[str, Callable[[bytes], bytes | None]] = {
     "gone": lambda content: None,
     "empty": lambda content: b"",
@@ -38,13 +38,13 @@ CONTENTS: dict[str, Callable[[bytes], bytes | None]] = {
     "a list": lambda content: b"[]",
     "a newer version": lambda content: content.replace(b'"format": 1', b'"format": 99'),
 }
-#: What reads a run folder: a page, the verdicts, a run that is continued.
+#: Readers of a run folder: a page, the verdicts, a resumed run.
 USES: tuple[Callable[[Path], object], ...] = (
     lambda folder: compose(load([folder]), Words("en")),
     judge,
     RunFolder.open,
 )
-#: Lab → how many edits of its folder, chosen by a hash; with ``--slow`` ten times as many.
+#: Lab → number of edits of its folder, chosen by a hash; ten times as many with ``--slow``.
 EDITS = {"lab1": 150, "lab2": 40, "lab3": 40}
 Edit: TypeAlias = tuple[str, str, bytes | None]
 

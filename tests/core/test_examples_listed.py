@@ -14,7 +14,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 FOLDERS = sorted(
     path for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"
 )
-#: Folder → the file that tests what is in it.
+#: Folder → the file that tests its contents.
 TESTED = {
     "notebooks": "tests/notebooks/test_notebooks.py",
     "port_under_test": "tests/notebooks/test_port_example.py",

@@ -18,7 +18,7 @@ from dualml.store.records import read_records
 from dualml.store.table import records, trials
 
 pytestmark = pytest.mark.whole
-#: Bytes of a block of LevelDB's log.
+#: Block size of LevelDB's log format in bytes.
 BLOCK = 2**15
 ARMS = {"sgd": fake_run.MAIN["sgd"] | {"updates": 20, "epochs": 0.2}}
 

@@ -43,7 +43,7 @@ from dualml.store.growing import Growing
 from dualml.store.records import Records, read_records
 from dualml.store.usage import last_samples, read_usage
 
-#: What a folder may have in place of a file.
+#: Things that may be in a folder in place of a file.
 ODD = ("pipe", "socket", "loop", "folder", "nowhere", "device")
 
 
@@ -298,7 +298,7 @@ def test_a_trials_checkpoint_with_odd_progress_is_one_line(tmp_path: Path, progr
 
 @pytest.mark.parametrize("kind", ODD)
 def test_the_log_of_a_rank_is_a_file(tmp_path: Path, kind: str) -> None:
-    """A run that is resumed may come from another machine."""
+    """A rank's log must be a regular file, because a resumed run may come from another machine."""
     log = tmp_path / "rank0.log"
     put(kind, log)
     launch = Launch([sys.executable, "-c", ""], {}, log)

@@ -42,7 +42,7 @@ from dualml.worker.trial import Trial
 
 pytestmark = pytest.mark.whole
 
-#: Cases in which not all ranks are off.
+#: Cases in which only some ranks are wrong.
 LONE = {"alone": [1]}
 
 
@@ -165,7 +165,7 @@ def test_a_replay_that_failed_says_why() -> None:
 
 # --- every guess ----------------------------------------------------------------------------------
 
-#: Arm → the phases for which it has guesses of its own.
+#: Arm → phases with hypotheses of its own.
 OWN = {
     **dict.fromkeys(("nesterov", "rmsprop", "adagrad"), ("update", "state")),
     "softmax": ("data", "loss", "gradient", "update", "state"), "adamw": ("update",),
@@ -410,7 +410,7 @@ def test_ranks_of_a_replay_meet_however_short_the_path_of_temporary_folders_is(
 
 
 def test_the_referee_adds_up_by_itself_what_an_exact_strategy_should() -> None:
-    """A strategy that is wrong is executed by both sides; the referee must not make its mistake."""
+    """Both sides run a wrong strategy; the reference must not repeat its mistake."""
     whole = cases.plan(False)
     name = next(n for n, arm in whole.experiment.arms.items() if arm.world_size > 1)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-#: Entry → cases: of the usual tests, and of ``--slow``.
+#: Entry → number of cases by default, and with ``--slow``.
 CASES = {
     "experiments": (80, 4500),
     "overrides": (80, 3500),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.whole
 
 __all__ = ["lab"]
 
-#: A text that goes on in one way only: after every character there is but one.
+#: A text in which every character has exactly one successor.
 LOOP = "abcdefgh"
 TOML = """
 name = "tiny-gpt"
@@ -125,7 +125,7 @@ def test_weights_of_a_checkpoint_or_none(trained: Path, tmp_path: Path) -> None:
 
 
 def test_what_stands_behind_the_last_token_is_not_looked_at() -> None:
-    """A window that is not full gives the token that the whole text's own logits give."""
+    """A window that is not full gives the same token as the logits of the whole text."""
     spec = model("gpt_llama", words=11, length=8)
     referee = Model(spec, initial_weights(spec, 0))
     stream = [3, 5, 7]

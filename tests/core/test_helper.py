@@ -13,7 +13,7 @@ from dualml.backend import Adopted
 from dualml.launch import helper
 from dualml.store.sessions import Announcement, announce
 
-#: Too late for a rank that is not there yet.
+#: Seconds after which a rank that has not started is too late.
 LATE = """
 from dualml.launch import helper
 helper.COME_S = 0
@@ -48,7 +48,8 @@ def test_ranks_that_are_there_are_seen_however_late(ranks: int) -> None:
 def test_a_run_that_goes_on_has_announcements_that_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    """The first start's end stands in its folder; the helper stays as long as there are ranks."""
+    """A resumed run ignores the end that its first start left in the folder: the helper stays as
+    long as there are ranks."""
     announce(tmp_path, 0, Announcement(places=None))
     seen = iter([True, True, False])
     monkeypatch.setattr(helper, "still_there", lambda ranks: next(seen))

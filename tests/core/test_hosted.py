@@ -21,7 +21,7 @@ from dualml.launch.supervise import Ended, supervise
 
 pytestmark = pytest.mark.system
 
-#: A launcher of ranks that are threads of one process, each with its connection.
+#: A launcher whose ranks are threads of one process, each with its connection.
 RANKS = """
 import json, socket, sys, threading, time
 path, wanted, started = sys.argv[1], sys.argv[-2], int(sys.argv[-1])
@@ -112,7 +112,7 @@ def test_a_launcher_whose_ranks_never_come(
 
 
 def test_a_rank_sends_nothing_but_files(tmp_path: Path) -> None:
-    """A pipe of the name of its log would be waited for without end."""
+    """A rank sends regular files only: a pipe with the name of its log would block forever."""
     folder = tmp_path / "trial"
     folder.mkdir()
     os.mkfifo(folder / "rank1.log")

@@ -156,7 +156,7 @@ def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_ranks_get_their_words_and_variables_and_end_with_the_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token stands in no list of processes."""
+    """The token appears in no list of processes."""
     monkeypatch.setattr(ssh, "LEAVE_S", 0.3)
     fake_ssh(
         tmp_path,

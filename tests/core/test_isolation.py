@@ -11,8 +11,7 @@ import pytest
 from command import TOML
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Modules that a worker, the command or their libraries import, and that users' files are named
-#: like.
+#: Modules that a worker, the command or their libraries import; users' files have these names.
 NAMES = (
     *(
         "abc",

@@ -28,7 +28,7 @@ from dualml.machine import python
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
 
-#: Worker 0 listens where all meet; every other one connects and sends its rank.
+#: A script whose worker 0 listens at the rendezvous; all others connect and send their ranks.
 MEET = """
 import os, socket, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -48,9 +48,9 @@ else:
     print("local rank", os.environ["LOCAL_RANK"], "of", os.environ["LOCAL_WORLD_SIZE"])
 """
 ALONE = "print('loss 0.5')\n"
-#: Says who it is, and goes its own way.
+#: A script that reports its rank and uses no communication.
 APART = "import os; print('rank', os.environ['RANK'])\n"
-#: Worker 1 fails; the others, and a child of theirs, would go on for long.
+#: A script whose worker 1 fails, while the others and a child of theirs would run for long.
 FAILS = """
 import os, subprocess, sys, time
 if os.environ["RANK"] == "1":
@@ -103,7 +103,8 @@ def test_workers_that_meet(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_a_script_that_ignores_its_rank_is_noticed(jobs: Jobs) -> None:
-    """Equal output and no connection; other output and no connection; one worker."""
+    """Workers with equal output and no connection are reported, other output without one gets a
+    hint, and a single worker nothing."""
     same = submit("--workers", 2, "--", *script(ALONE, "same.py"))
     apart = submit("--workers", 2, "--lang", "zh", "--", *script(APART, "apart.py"))
     single = submit("--", *script(ALONE, "single.py"))

@@ -37,7 +37,7 @@ optimizer = { name = "sgd", lr = 0.05 }
 batch_size = 20
 updates = 3
 """
-#: So many updates that a test can end it.
+#: Enough updates that a test can stop the run.
 LONG = ["--set", "arms.one.updates=200000", "--set", "arms.one.chunk=1"]
 QUIET = ["--backend", "numpy", "--no-report"]
 
@@ -177,7 +177,7 @@ def test_a_killed_queue_and_a_killed_job_lose_nothing(jobs: Jobs) -> None:
 
 
 def test_what_goes_down_with_the_machine_comes_back(jobs: Jobs) -> None:
-    """Whoever shuts it down asks politely first."""
+    """A job that is ended by SIGTERM, as at a shutdown, is started again."""
     number = submit(*LONG)
     pid = wait(lambda: jobs.state(number).pid)
     os.kill(pid, signal.SIGTERM)
@@ -280,7 +280,7 @@ def test_a_full_queue(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_overtakes(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that needs the whole machine gets its turn."""
+    """A job that needs the whole machine is not starved by small ones."""
     begun = list[tuple[int, list[int], list[int]]]()
     monkeypatch.setattr(
         Queue, "start",
@@ -323,7 +323,7 @@ def test_a_job_whose_process_is_gone_is_not_begun_for_ever(jobs: Jobs) -> None:
 
 
 def test_what_was_killed_while_it_began_is_cleared_away(tmp_path: Path) -> None:
-    """A plan without a run; a run, and what is none of ours, stay."""
+    """A plan without a run is removed; foreign files stay, and so does the plan of a run."""
     (tmp_path / "plan").mkdir()
     (tmp_path / ".lock").touch()
     (tmp_path / "plan/plan.json").write_text("{")

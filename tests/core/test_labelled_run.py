@@ -57,7 +57,7 @@ partition = { name = "dirichlet_labels", alpha = 0.5 }
 """
 
 
-#: Language, and what its page says.
+#: Language → text on its page.
 WORDS = (
     ("en", "macro means", "the weights of the smallest validation loss"),
     ("zh", "宏平均", "验证损失最小的权重"),

@@ -28,7 +28,7 @@ from dualml.words import Words
 SET = ["sizes.width=32", "data.words=100"]
 SHAPE = by_name("gpt", SET)
 ARM = {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 8, "updates": 2}
-#: A process that may have 64 MiB more than it has, and what it then does.
+#: A process that may allocate 64 MiB more than it has, and its reaction.
 PROGRAM = """
 import numpy as np
 from dualml.largest.limit import limited, used

@@ -20,7 +20,7 @@ FORBIDDEN = {
     "dualml_torch": {"mindspore", "dualml_ms"},
     "dualml_ms": {"torch", "torchvision", "dualml_torch"},
 }
-#: Rooms only one backend has, and why.
+#: Packages that only one backend has, and the reason.
 ONLY_TORCH = {
     "optim/compiled.py": "torch.compile is a choice; MindSpore's graph mode always compiles",
     "clock.py": "events of CUDA's queue; MindSpore's device here is the CPU, which has none",
@@ -123,7 +123,7 @@ ONLY_MS = {
     ),
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
-#: What the first answer of the command line must not wait for.
+#: Imports that must not delay the command line's first output.
 HEAVY = ("numpy", "scipy", "pydantic", "sklearn", "pooch", "markupsafe", "requests")
 
 
@@ -265,7 +265,8 @@ def test_the_backends_have_the_same_rooms() -> None:
     assert ms - torch == set(ONLY_MS)
 
 
-#: Refuses the frameworks, then imports every module of the core and the two backends' light rooms.
+#: Program that blocks the frameworks, then imports every module of the core and the backends'
+#: framework-free packages.
 BLOCKED = """
 import importlib, pkgutil, sys
 

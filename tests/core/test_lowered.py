@@ -30,7 +30,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "exact": {**ONE, "method": "single"},
 }
 STEPS = 6
-#: How far roundings move a loss or a weight: in float32, in bfloat16.
+#: Relative size of roundings of a loss or a weight: in float32, in bfloat16.
 WIDTHS = {"single": 1e-7, "bf16": 1e-3}
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: As when the signal comes while a module is imported that makes a dataclass.
+#: A program that receives the signal while an imported module creates a dataclass.
 INTERRUPTED = """
 import sys, types, typer
 from dualml import cli
@@ -26,7 +26,7 @@ cli.main()
 
 
 def test_an_interrupt_inside_of_executed_text_does_not_change_the_exit_code(tmp_path: Path) -> None:
-    """`python -m` would end by SIGINT: -2."""
+    """The exit code is 130, where `python -m` would end by SIGINT (-2)."""
     (tmp_path / "interrupted.py").write_text(INTERRUPTED)
     done = subprocess.run(
         [sys.executable, "-m", "interrupted"], cwd=tmp_path, timeout=60, capture_output=True,

@@ -21,7 +21,7 @@ ARM = {
     "batch_size": 64,
     "optimizer": {"name": "adam", "lr": 0.001},
 }
-#: As public scripts have it: what the arm says, and how messages are sent.
+#: DeepSpeed configurations of public scripts: the arm's settings, and communication settings.
 AGREES = {
     "train_batch_size": 64,
     "train_micro_batch_size_per_gpu": 32,

@@ -13,7 +13,7 @@ from dualml.words import LANGUAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"torch": ROOT / "dualml_torch/methods", "mindspore": ROOT / "dualml_ms/methods"}
-#: Of the folders, what is no method.
+#: Modules of the folders that are no methods.
 AROUND = {"__init__", "base", "held", "training"}
 ENTRIES = [(backend, info) for backend, infos in METHODS.items() for info in infos.values()]
 

@@ -74,7 +74,7 @@ def test_nccl_takes_beginnings_names_and_exceptions(
 def test_a_rank_on_another_machine_has_them_and_its_own_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``ssh`` stands for the other machine: it writes down what it is told."""
+    """Variables reach the other machine; a fake ``ssh`` writes down its command."""
     tool = tmp_path / "ssh"
     tool.write_text(
         f"#!{sys.executable}\nimport sys\n"

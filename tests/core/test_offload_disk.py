@@ -42,7 +42,7 @@ def records(kind: str, folder: Path, thread: ThreadPoolExecutor, meter: Meter) -
 def test_what_is_given_is_taken_again(
     kind: str, tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:
-    """Two hundred updates by turns in and against the order; each adds its number."""
+    """Two hundred updates, alternately in order and in reverse, each add their number."""
     meter = Meter()
     own = records(kind, tmp_path, thread, meter)
     for number in range(len(LENGTHS)):
@@ -162,7 +162,7 @@ def test_nobody_waits_for_ever(
 
 
 def test_a_limit_of_files_is_kept(tmp_path: Path) -> None:
-    """A real one: the system refuses."""
+    """The file-size limit (RLIMIT_FSIZE) is a real one, which the system enforces."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES - 4, hard))
     try:

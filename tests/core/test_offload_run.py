@@ -60,7 +60,8 @@ ALL = {"state": "disk", "weights": "disk"}
 
 
 def test_the_forms_by_hand() -> None:
-    """LeNet in units of a layer for two ranks; Adam has two slots."""
+    """The closed forms equal a calculation by hand: LeNet in layer units, two ranks, Adam with two
+    state tensors."""
     units = units_of(model("lenet"), 0, 2)
     part, most = sum(u.length for u in units) // 2, max(u.length for u in units) // 2
     host = kept(units, 2, Offload(state="host", weights="host"), 2)
@@ -271,7 +272,7 @@ def test_a_budget_that_suffices_is_accepted(lab: Path, tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_a_file_that_may_not_be_so_large_fails_its_trial(lab: Path, tmp_path: Path) -> None:
-    """The state of LeNet in float64 has 830 kB; a file may have 800 kB here."""
+    """A file limit of 800 kB is reported: LeNet's state in float64 has 830 kB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, hard))
     try:

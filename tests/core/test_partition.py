@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 every = pytest.mark.parametrize("name", PARTITIONS)
-#: The file of one example is overwritten by the next.
+#: One example at a time: the next one overwrites the file.
 many = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -123,7 +123,8 @@ def test_a_rank_keeps_its_samples_unless_the_rule_deals_anew(
 
 @every
 def test_epochs_and_seeds_give_other_lists(name: str) -> None:
-    """Coincidences are possible, not for these seeds; PyTorch's rule adds seed and epoch up."""
+    """Epochs and seeds give different lists; coincidences are possible, but not for these seeds
+    (PyTorch's rule adds seed and epoch)."""
     rule = fixed(name)
     deals = [rule.deal(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)]
     assert len({fingerprint(parts) for parts in deals}) == 15
@@ -149,8 +150,8 @@ def test_no_two_ranks_have_the_same_list_or_the_same_order(name: str) -> None:
     assert len({r[:5] for r in ranked}) == 3
 
 
-#: Without shuffle: rules whose lists follow the dataset. Others follow their draw, label_shards
-#: goes label by label, and distributed_sampler begins again at the front to fill up.
+#: Rules whose lists follow the dataset's order without shuffling. The others follow their draw;
+#: label_shards goes label by label, and distributed_sampler fills up from the beginning.
 IN_ORDER = (
     *("contiguous", "round_robin", "random_sampling", "label_classes", "dirichlet_labels"),
     "bootstrap",
@@ -166,7 +167,7 @@ def test_without_shuffle_the_order_is_the_datasets(name: str, data: st.DataObjec
     assert all((np.diff(p) >= 0).all() for p in plain.deal(labels, ranks))
 
 
-#: SHA-256 of 20 samples dealt to 3 ranks with seed 0 in epoch 1: a draw that changes is noticed.
+#: SHA-256 of 20 samples over 3 ranks with seed 0 in epoch 1, to notice a changed draw.
 PINNED = {
     "contiguous": "f740260f2f6dec3810052cae01672e289b97aca75a1849cab588dfa12507c415",
     "round_robin": "bbf66eec32c5009e5765abb3d7fef4c765c3dfd87d49e745a7354c15eeeafa20",

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- settings ------------------------------------------------------------------------------------
 
-#: What an experiment file may say, and the error.
+#: Settings in an experiment file, and the error.
 SPECS: list[tuple[dict[str, Any], str]] = [
     ({}, "a partition needs a name; known: bootstrap, contiguous"),
     ({"name": 3}, "unknown partition 3; known: "),

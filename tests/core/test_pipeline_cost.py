@@ -112,7 +112,8 @@ def test_one_micro_batch_goes_there_and_back() -> None:
 
 
 def test_messages_travel_while_ranks_compute() -> None:
-    """Three forward passes hide the messages of the first two; nobody waits to send."""
+    """Messages travel while ranks compute: three forward passes hide those of the first two, and no
+    rank waits to send."""
     found = simulate_pipeline(build("gpipe", (0, 1), 3), 1.0, 1.0, 0.5)
     assert [s.start for s in found.spans[0][:3]] == [0, 1, 2]
     assert [s.start for s in found.spans[1][:3]] == [1.5, 2.5, 3.5]
@@ -179,7 +180,7 @@ def test_the_horizontal_split_term_by_term() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 5e-5])
 @pytest.mark.parametrize(("layers", "batch", "m"), [(8, 64, 4), (2, 32, 1), (12, 256, 16)])
 def test_from_which_width_on(alpha: float, layers: int, batch: int, m: int) -> None:
-    """The root of the quadratic equation in the docstring."""
+    """The crossover is the root of the quadratic equation in the docstring."""
     rate, link = 1e11, Link(alpha, 1e-9)
     a = 3 * batch * layers / (m * rate)
     b = 4 * batch * (layers - 2 / m) * link.beta_s_per_byte

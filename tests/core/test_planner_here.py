@@ -62,7 +62,7 @@ def test_scatter_moves_predictions_little() -> None:
 
 
 def test_more_ranks_than_cores_take_turns() -> None:
-    """Eight ranks on two cores compute as long as two, and their messages take longer."""
+    """Eight ranks on two cores compute as long as two ranks do, and their messages take longer."""
     two, eight = (free(2).predict(WIDE, layout(dp=n, micro=16 // n)) for n in (2, 8))
     own = 24 * WIDE.parameters / 4e9  # each of them makes the whole update
     assert eight - 4 * own == pytest.approx(two - own, rel=1e-9)
@@ -83,8 +83,8 @@ def test_a_message_takes_a_core_for_less_than_it_takes() -> None:
 
 
 def test_a_pipeline_is_as_deep_as_cores_are_many() -> None:
-    """Four stages of four micro-batches: two cores are idle while the first one is under way, and
-    on one there is nothing to wait for."""
+    """With four stages and four micro-batches two cores idle while the first is busy; on one core
+    nothing waits."""
     x = layout(pp=4, micro=4)
     work = free(4).core_seconds(WIDE, x)
     one, two = (free(cores).predict(WIDE, x) for cores in (1, 2))

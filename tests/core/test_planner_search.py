@@ -31,7 +31,7 @@ def asked(model: str, **options: Any) -> Any:
 
 
 def test_the_layouts_are_those_of_plain_loops() -> None:
-    """Every choice that divides, once, and no other."""
+    """The search considers every layout that divides evenly, exactly once, and no other."""
     shape = find("llama3-8b")
     devices, batch, choices = 48, 96, Choices(tensor=16, context=3, chunks=2)
     found = enumerate_layouts(shape, devices, batch, choices)
@@ -161,7 +161,7 @@ def test_choices_are_kept() -> None:
 
 
 def test_usual_batches() -> None:
-    """Near the published number; the devices divide it, or it divides them."""
+    """The chosen batch is near the published one and divisible by the devices, or divides them."""
     gpt3 = find("gpt3-175b")
     assert usual_batch(gpt3, 512) == 1536
     for devices in (1, 7, 1000, 1536, 98_304, 100_000):

@@ -72,7 +72,8 @@ def test_units_are_the_gaps_between_numbers() -> None:
 
 
 def test_every_layer_with_weights_says_what_it_does() -> None:
-    """The default, to keep the type, is for layers that only pass on what they get."""
+    """Every layer with weights declares its dtype rule; the default (keep the dtype) is for layers
+    that only pass values on."""
     ways = {name: layer.way for name, layer in LAYERS.items()}
     with_weights = [name for _, spec in ((n, model(n)) for n in ZOO) for name, layer in spec.layers
                     if layer.parameters() and layer.way is Way.SAME]  # fmt: skip

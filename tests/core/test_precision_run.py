@@ -153,8 +153,8 @@ def test_they_learn_as_in_float32(ran: tuple[Path, dict[str, Any]]) -> None:
 def test_ranks_are_held_against_one_where_they_skip_alike(
     ran: tuple[Path, dict[str, Any]],
 ) -> None:
-    """A gradient of the whole batch may overflow where those of its halves, which float32 adds, do
-    not; without that each half is rounded by itself, which is inside of what rounding does."""
+    """A gradient of the whole batch may overflow while those of its halves, summed in float32, do
+    not. Otherwise each half is rounded separately, within the effect of rounding."""
     out, trials = ran
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["against"], c["verdict"], c["reason"]) for c in serial}

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked"),
 ]
 
-#: A worker that says who it is; its word decides how it ends.
+#: A worker that reports its process id; a word tells it how to end.
 WORKER = """
 import os, sys, time
 from dualml.launch.child import serve

@@ -16,13 +16,13 @@ from dualml.registry import source_of
 from dualml.split.schedules import SCHEDULES
 
 ERRORS = {"UserError", "TrialError", "CommunicationError", "Unsupported"}
-#: What an annotation calls arrays; the class or the file may say their shape for all of them.
+#: Annotations of arrays; the class or the module may state the shape for all of them.
 ARRAYS = re.compile(r"\b(NDArray|Array|Arrays|Index|Tensor|Params|State|ndarray)\b")
 SHAPE = re.compile(r"\(\w+,\)|\(\w+(, \w+)+\)|\bshapes?\b|\b1-D\b|\blengths?\b|\bscalar\b")
-#: Names of quantities, and the words that are units of them.
+#: Names of quantities, and the words that are their units.
 QUANTITY = re.compile(r"(_s|_ms|_ns|_mb|bytes|seconds|timeout|limit)$")
 UNIT = re.compile(r"\b(seconds?|s|ms|ns|bytes?|B|MiB)\b")
-#: Registered things without a paper, and why.
+#: Registered classes without a paper, and the reason.
 NO_SOURCE = {"file": "reads what somebody else has dealt"}
 
 
@@ -119,7 +119,7 @@ def test_both_backends_offer_the_same() -> None:
 
 
 def test_the_rules_notice() -> None:
-    """Each of them, on a docstring that breaks it and on one that does not."""
+    """Each rule notices a docstring that breaks it and accepts one that does not."""
     import ast
 
     def item(code: str) -> Item:

@@ -183,7 +183,8 @@ def test_such_an_arm_is_named_and_not_ranked(tmp_path: Path, lang: str) -> None:
 
 
 def test_an_older_run_of_a_method_without_an_exchange_is_not_ranked(tmp_path: Path) -> None:
-    """Versions before took ``world_size`` = 2 of a method in one process."""
+    """A run of an older version, which allowed ``world_size`` = 2 for a method in one process, is
+    not ranked."""
     folder = fake_methods.make(tmp_path / "run", arms=["single", "lower"],
                                change=lambda trial: None)  # fmt: skip
     for name in ("run.json",):

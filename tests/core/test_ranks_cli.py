@@ -148,7 +148,7 @@ def test_an_arm_may_not_have_the_name_of_one_that_is_made(lab: Path) -> None:
 
 
 def test_ranks_without_samples_take_part(lab: Path, tmp_path: Path) -> None:
-    """Eight ranks for batches of four: four of them have nothing, and the result is the same."""
+    """Eight ranks for batches of four: four of them have no samples, and the result is the same."""
     code, trials = run(lab, tmp_path / "o", "--arm", "star", "--world-size", "8", "--check")
     assert code == 0, trials
     _, alone = run(lab, tmp_path / "1", "--arm", "one")

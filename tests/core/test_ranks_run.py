@@ -103,7 +103,8 @@ def test_a_list_of_world_sizes_makes_an_arm_of_each(ran: tuple[Path, dict[str, A
 
 
 def test_n_workers_are_held_against_one(ran: tuple[Path, dict[str, Any]]) -> None:
-    """203 samples in batches of 20: the last batch has three, fewer than one for each of more."""
+    """n workers are compared with one; 203 samples in batches of 20 leave three for the last batch,
+    fewer than the largest groups have ranks."""
     out, _ = ran
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["verdict"], c["reason"]) for c in serial}

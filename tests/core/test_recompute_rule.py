@@ -24,7 +24,7 @@ from dualml.reference.model import Again, Entry, Model
 from dualml.reference.training import NumpyTraining
 
 TEXT = model("text_classifier", words=50, length=7)
-#: A residual connection in another, and Dropout outside, between and inside of them.
+#: A residual connection inside another, with Dropout outside, between and inside of them.
 NESTED = ModelSpec(
     "nested",
     (4,),

@@ -134,7 +134,7 @@ def filled(words: list[str], values: dict[str, str]) -> list[str]:
     return [re.sub(r"\$\$|\$\((\w+)\)", value, word) for word in words]
 
 
-#: Kind → what it sets in each of three pods, and where these pods are.
+#: Kind → variables that it sets in each of three pods, and where these pods run.
 NUMBERED: dict[str, list[tuple[dict[str, str], tuple[str | int, ...]]]] = {
     "trainjob": [
         ({"JOB_COMPLETION_INDEX": str(index)},

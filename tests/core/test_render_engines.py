@@ -20,7 +20,8 @@ __all__ = ["request_"]
 
 
 def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
-    """``kubectl kustomize`` needs no cluster; ``--dry-run=client`` asks one for its kinds."""
+    """``kubectl kustomize`` accepts the files without a cluster; ``--dry-run=client`` would ask one
+    for its kinds."""
     if shutil.which("kubectl") is None:
         pytest.skip("there is no kubectl")
     files.write(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
@@ -52,7 +53,7 @@ def compose_here() -> list[str]:
 
 
 def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
-    """``docker compose config`` needs no daemon."""
+    """``docker compose config`` accepts the files without a daemon."""
     if not (compose := compose_here()):
         pytest.skip("there is no docker compose")
     files.write(tmp_path / "out", files.compose_files(request_))

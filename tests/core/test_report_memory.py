@@ -90,8 +90,8 @@ SHARED = {
     "zero2": {"method": "deepspeed_zero2", "world_size": 2},
     "reducer": {"method": "reducer", "world_size": 2},
 }
-#: Arm → what each rank counted, in bytes: of Adam, whose two slots zero_optimizer deals unevenly;
-#: DeepSpeed has a third, and pads by eight numbers.
+#: Arm → bytes that each rank counted, for Adam, whose two state tensors zero_optimizer shards
+#: unevenly; DeepSpeed has a third one and pads by eight numbers.
 COUNTED = {
     "zero": [(4 * PSI, 4 * PSI, 6 * PSI, 4 * PSI), (4 * PSI, 4 * PSI, 2 * PSI, 4 * PSI)],
     "zero2": [(4 * PSI, 2 * PSI + 16, 6 * PSI + 48, 2 * 10**9)] * 2,

@@ -105,7 +105,8 @@ def test_measurements_and_fits(folder: Path) -> None:
 
 
 def test_the_first_table_answers(folder: Path) -> None:
-    """Short and long vectors on each framework, the fastest first, and what a slow node costs."""
+    """The sentences compare short and long vectors per framework, fastest first, and give the cost
+    of a slow node."""
     made = table(folder, "fastest")
     assert [c.label for c in made.columns] == [
         "strategy", "torch, 1 KiB", "torch, 1 MiB", "mindspore, 1 KiB", "mindspore, 1 MiB",
@@ -240,7 +241,7 @@ def test_schedules_are_drawn_once(folder: Path) -> None:
 
 
 def test_curves_of_strategies_and_of_other_rules(folder: Path) -> None:
-    """Arms that differ in the strategy alone are called by it, others by their own names."""
+    """Arms that differ only in the strategy are labelled by it, others by their own names."""
     made = {f.name: f for f in blocks(folder, Figure)}
     owners = {
         name: {mark.owner for panel in made[name].panels if panel for mark in panel.marks}
@@ -253,7 +254,7 @@ def test_curves_of_strategies_and_of_other_rules(folder: Path) -> None:
 
 
 def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
-    """Panels of one handicap share their scale; the slow rank is marked."""
+    """Panels of one handicap share their scale, and the slow rank is marked."""
     made = {f.name: f for f in blocks(folder, Figure)}
     panels = [panel for panel in made["bottleneck-torch"].panels if panel]
     assert [panel.title for panel in panels] == ["slow-ring", "slow-late"]

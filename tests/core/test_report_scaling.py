@@ -18,7 +18,7 @@ from dualml.words import LANGUAGES, Words
 
 pytestmark = pytest.mark.whole
 
-#: What the arms with four ranks on two cores would have: S = 2.71 and 2.93, E = 67.75 and 73.25 %.
+#: Values of the arms with four ranks on two cores: S = 2.71 and 2.93, E = 67.75 and 73.25 %.
 NEVER = ("2.71", "2.93", "67.8", "73.2", "73.3", "67.7")
 
 

@@ -119,7 +119,7 @@ def test_calls_against_messages(folder: Path) -> None:
 def test_an_arm_is_held_against_plainer_ones_in_what_says_most(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that does not wait has several trainers, too."""
+    """A parameter server that does not wait has several trainers, too."""
     ways = {
         "gpipe": ["by_layer", "trainers", "asynchronous"],
         "one-4": ["trainers"],

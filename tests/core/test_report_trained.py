@@ -100,7 +100,8 @@ def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) 
 def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """35 of 64 samples are 32 and 3 of two ranks; the plan's own parts, 18 and 17, are others."""
+    """An engine's loader gives the last 35 of 64 samples to two ranks as 32 and 3, and not as 18
+    and 17 like the plan."""
     monkeypatch.setitem(ARMS, "loader", {**TWO, "method": "accelerate_loader"})
     folder = make(tmp_path / "a", arms=("single", "loader"))
     (trial,) = load([folder]).select("loader", "torch")

@@ -38,7 +38,8 @@ def out(whole: Path, tmp_path: Path) -> Path:
 
 
 def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a trial, then --resume: as if nothing had happened."""
+    """A run interrupted by Ctrl-C in the middle of a trial and resumed equals an uninterrupted
+    one."""
     words = [
         "--set",
         "arms.sgd.updates=6000",
@@ -166,7 +167,8 @@ def interrupted(lab: Path, out: Path) -> Path:
 
 
 def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path) -> None:
-    """No second run in a busy folder; without the data nothing starts; a time limit loses none."""
+    """Failures from outside keep the checkpoint: a busy folder takes no second run, missing data
+    starts nothing, a time limit loses nothing."""
     out = tmp_path / "o"
     place = interrupted(lab, out)
     kept = (place / "checkpoint.safetensors").read_bytes()

@@ -54,10 +54,8 @@ def test_the_run_folder_holds_what_the_contract_says(lab: Path, tmp_path: Path) 
 
 def test_the_same_experiment_gives_the_same_numbers(lab: Path, tmp_path: Path) -> None:
     """Equal experiments give equal numbers, also in fresh processes as users start them (other
-    tests fork, see `forked`), with equal numbers of threads: partial sums would round
-    differently.
-
-    With as many threads: sums in parts round otherwise, and beside other work there are fewer.
+    tests fork, see `forked`). The number of threads is fixed, because partial sums round
+    differently, and other load on the machine reduces it.
     """
     _, one = run(lab, tmp_path / "1", "--threads", "1")
     words = ["run", str(lab), "--backend", "numpy", "--out", str(tmp_path / "2"), "--no-report"]
@@ -225,7 +223,8 @@ def test_parity_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_path: Path) -> None:
-    """/dev/full refuses every byte: first the worker's result, then the run's own summary."""
+    """A full disk is reported, first for the worker's result, then for the run's own summary
+    (/dev/full)."""
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     code = (

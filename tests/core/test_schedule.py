@@ -128,7 +128,7 @@ def test_the_warm_up_of_interleaved_ranks_is_megatrons() -> None:
 
 
 def test_a_stage_that_comes_back_to_its_rank() -> None:
-    """The parameter server's shape: rank 0 has the ends, rank 1 the middle."""
+    """The parameter-server shape: rank 0 has both ends, rank 1 the middle."""
     for name, live in (("naive", [2, 1]), ("gpipe", [8, 4]), ("1f1b", [3, 2])):
         grid = build(name, PARAMETER_SERVER, 4)
         validate(grid)

@@ -17,7 +17,7 @@ from dualml.cli.app import app
 from dualml.cli.defaults import leaves, options
 from dualml.schemas import named, names, records, text_of
 
-#: Schema → command lines whose answers have it; ``one`` is a run.
+#: Schema → command lines whose output follows it; ``one`` is a run.
 ANSWERS = {
     "capabilities": ["capabilities --backend numpy --device cpu"],
     "checkpoint": ["checkpoint show one/trials/gd/numpy/seed0/weights.safetensors",
@@ -56,14 +56,14 @@ ANSWERS = {
     "split": ["split mlp", "split vit --tensor 2 --ranks 2"],
     "top": ["top"],
 }  # fmt: skip
-#: Those whose answers need more than a test here has, and what.
+#: Schemas whose commands need more than this test has, and what.
 ELSEWHERE = {
     **dict.fromkeys(("bench", "check", "grade", "largest"), "a framework"),
     **dict.fromkeys(("generate", "plan-run"), "a language model that was trained"),
     **dict.fromkeys(("job", "logs", "status"), "a queue"),
     "compare": "two traces",
 }
-#: Commands without JSON, and why.
+#: Commands without JSON output, and the reason.
 WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")
 
 

@@ -154,7 +154,8 @@ def test_only_logs_of_the_run_are_read(served: Server, log: str) -> None:
 
 
 def test_links_out_of_a_run_folder_are_not_followed(tmp_path: Path) -> None:
-    """Run folders come from other machines, too."""
+    """Links out of a run folder are not followed, because run folders also come from other
+    machines."""
     runs = tmp_path / "runs"
     one = fake_run.make(runs / "one", seeds=[0])
     (tmp_path / "secret").write_text("secret")
@@ -287,7 +288,7 @@ def test_side_by_side_needs_runs_that_there_are(served: Server) -> None:
 
 
 def test_every_arm_of_runs_side_by_side_can_be_chosen(tmp_path: Path) -> None:
-    """Eight are drawn at a time; none is left out in silence."""
+    """Eight arms are drawn at a time, and every arm can be selected."""
     for name in ("a", "b"):
         fake_run.make(tmp_path / f"runs/{name}", arms=fake_run.MAIN | fake_run.SWEEP, seeds=[0])
     with serving(tmp_path / "runs") as server:

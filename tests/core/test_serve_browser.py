@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not chromium.installed(), reason="no Chromium with its driver here"),
 ]
 
-#: Points of the smoothed curve of the trial at work: it is named by its arm and backend.
+#: Script that counts the points of the running trial's smoothed curve, named by arm and backend.
 POINTS = """const mark = [...document.querySelectorAll('#curves .m[data-points]')]
   .filter((m) => m.dataset.arm === 'adam' && m.dataset.backend === 'torch');
 return Math.max(0, ...mark.map((m) => m.dataset.points.split('|').length))"""
@@ -132,7 +132,7 @@ def test_the_verdict_comes_when_the_run_has_ended(page: Browser, run: tuple[Path
 
 
 def test_what_a_reader_has_done_stays(page: Browser, run: tuple[Path, Server]) -> None:
-    """A curve that was switched off, the focus, the boxes that were ticked."""
+    """An update of the page keeps switched-off curves, the focus, and ticked boxes."""
     place, server = run
     page.open(at(server, "/run?run=one"))
     key = "document.querySelector('#curves .key[data-name=gd]')"

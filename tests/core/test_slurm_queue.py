@@ -46,7 +46,8 @@ def test_a_job_that_was_put_back_says_so(
 
 
 def test_a_job_inherits_no_options_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``--lang en`` under ``DUALML_LANG=zh`` is English there, too."""
+    """A job inherits no options from variables, so ``--lang en`` under ``DUALML_LANG=zh`` stays
+    English."""
     monkeypatch.setenv("DUALML_LANG", "zh")
     monkeypatch.setattr(slurm, "there", lambda program: None)
     monkeypatch.setattr(slurm, "bounded", lambda words, limit, environ: environ)

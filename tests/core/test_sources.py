@@ -20,7 +20,7 @@ MODULE = load_script("sources")
 
 SOURCES = MODULE.read_sources()
 ROWS = [(name, row) for name, source in SOURCES.items() for row in source.get("rows", ())]
-#: Backend → folders of tests that can show it at work, beside commands that name it.
+#: Backend → test folders that can show it running, besides commands that name it.
 FOLDERS = {
     "P": {"torch", "conformance", "system", "methods", "examples", "notebooks"},
     "M": {"mindspore", "conformance", "system", "methods", "examples", "notebooks"},

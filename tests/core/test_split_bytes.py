@@ -92,7 +92,7 @@ def test_bytes_by_hand_of_more_ranks() -> None:
 
 
 def test_bytes_by_hand_in_a_lower_precision() -> None:
-    """Two bytes for what is of the lower type; sums are of float32 in any."""
+    """Low-precision values take two bytes; sums are float32 in any case."""
     plan = split_plan(model("lenet"), 2, cut=["fc1"], micro_batches=4)  # after Flatten
     assert [link.nbytes for link in traffic.links(plan, 10, lower=True)] == [8000, 8000]
     plan = split_plan(model("vit"), 2, cut=["branch2"])  # after a merge with the positions
@@ -135,7 +135,7 @@ REAL: list[tuple[int, str, int, dict[str, Any]]] = [
 def test_bytes_that_crossed_are_those_of_the_plan(
     ranks: int, name: str, batch: int, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The referee's numbers are twice as wide as those of the plan."""
+    """The reference's numbers are twice as wide as those of the plan."""
     case = {"model": name, "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch, batch]}
     plan = Split(**settings).plan(split.SPECS[name], ranks)
     traffic: list[tuple[int, int]] = [(0, 0)] * ranks
@@ -232,7 +232,7 @@ def test_another_cut_is_another_plan(tmp_path: Path) -> None:
 
 
 def test_a_measured_cut_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured once: a plan that is read back has the cut that was found then."""
+    """The measured cut is kept: a plan that is read back has the cut found when it was made."""
     slow = dict.fromkeys(model("lenet").shapes(), 1e-6) | {"relu2": 1.0, "fc2": 1.0}
     monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: slow)
     plan = frozen(balance="time")

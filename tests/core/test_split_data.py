@@ -54,7 +54,7 @@ updates = 3
 world_size = 2
 split = { place = [0, 1, 0] }
 """
-#: Training and test samples of 28 × 28 float32; their labels, of 8 bytes.
+#: Bytes of training and test samples (28 × 28 float32), and of their labels (8 bytes each).
 X, Y = (60 + 20) * 784 * 4, (60 + 20) * 8
 
 

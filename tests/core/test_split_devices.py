@@ -64,8 +64,8 @@ def moved(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, 
 
 
 def test_transfers_by_hand() -> None:
-    """After the pooling LeNet has 6·14·14 numbers of a sample, after relu3 120, each of 4 bytes;
-    of micro-batches of 4, 3 and 3 samples all move there and back."""
+    """The moved bytes of LeNet: 6·14·14 numbers per sample after pooling, 120 after relu3, 4 bytes
+    each; all of micro-batches of 4, 3 and 3 samples move there and back."""
     plan = Split(cut=["conv2", "fc2"], place=[0, 1, 0], micro_batches=3, **TWO).plan(
         model("lenet"), 1
     )
@@ -114,7 +114,7 @@ def test_bytes_that_moved_are_those_of_the_plan(settings: dict[str, Any]) -> Non
 
 
 def test_a_value_that_is_not_moved_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes are those of what moved: where a stage keeps its output on its device, none are."""
+    """Only transfers are counted: without them, the measured bytes are not those of the plan."""
     plan = Split(place=[0, 1, 0], **TWO).plan(split.SPECS["deep"], 1)
     monkeypatch.delattr(PlacedExecutor, "send")
     assert measured(plan, 7) != moved(plan, 7)

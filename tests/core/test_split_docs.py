@@ -122,7 +122,7 @@ def test_the_script_prints_what_the_page_shows(page: Path, tmp_path: Path) -> No
     assert done.stdout in blocks(page, "text")
 
 
-#: Settings of `Split`, ranks, model, other settings that cannot be, in the order of the table.
+#: Settings of `Split`, ranks, model, and incompatible settings, in the order of the table.
 WRONG: list[dict[str, Any]] = [
     {"cut": ["fc9"]},
     {"cut": ["attention"], "model": "vit"},

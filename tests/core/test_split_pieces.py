@@ -66,7 +66,7 @@ def test_a_rank_has_queries_keys_and_values_of_its_heads() -> None:
 def test_the_parts_of_all_ranks_are_the_model(
     name: str, world: int, options: dict[str, Any]
 ) -> None:
-    """Every element of every parameter is somewhere, and as often as there are copies."""
+    """Every element of every parameter is on as many ranks as there are copies."""
     plan = split_plan(model(name), world, **options)
     seen = {name: np.zeros(shape, int) for name, shape in plan.spec.parameters().items()}
     for rank in range(world):

@@ -58,7 +58,7 @@ def test_no_cut_is_more_even(drawn: tuple[ModelSpec, dict[str, float]], stages: 
 
 
 def test_of_equal_cuts_the_most_even_one() -> None:
-    """The heaviest stage is alone at the end: those before it are even among themselves, too."""
+    """The heaviest stage is the last one, and those before it are balanced."""
     values = [3.0, 6.0, 2.0, 2.0, 0.0, 6.0, 8.0, 9.0]
     names = [f"l{i}" for i in range(8)]
     spec = ModelSpec("m", (4,), tuple((name, Tanh()) for name in names))

@@ -37,7 +37,8 @@ def kinds(plan: SplitPlan, rank: int = 0) -> list[str]:
 
 
 def test_what_stands_between_the_segments() -> None:
-    """Two all-reduces forward of a block are an all-gather and a reduce-scatter each."""
+    """The two all-reduces of a block's forward pass become an all-gather and a reduce-scatter
+    each."""
     block = ["collect", "scatter"] * 2
     assert kinds(split_plan(GPT, 2, **SEQUENCE)) == ["take", *block, *block]
     assert kinds(split_plan(GPT, 2, **CONTEXT)) == ["take", "ring", "ring"]
@@ -46,8 +47,8 @@ def test_what_stands_between_the_segments() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_chunks_of_a_ring_balance_causal_attention(ranks: int) -> None:
-    """Every rank has one early chunk and the late one that mirrors it: all see equally many keys;
-    runs of positions would leave the first rank with 1 / (2n − 1) of the last one's."""
+    """Every rank has an early chunk and the mirrored late one, so that all see equally many keys;
+    contiguous chunks would leave the first rank with 1 / (2n − 1) of the last one's."""
     length = 4 * ranks
     deals = [Piece((length,), 0, r, ranks, 2, mirrored=True) for r in range(ranks)]
     places = [deal.take(np.arange(length)) for deal in deals]
@@ -77,8 +78,8 @@ def collectives(plan: SplitPlan, batch: int) -> dict[str, tuple[int, int]]:
 
 
 def test_bytes_by_hand() -> None:
-    """b samples of s positions of h: tensor parallel sums 4·bsh in each of two all-reduces a block
-    and pass; the halves of an all-reduce are what takes its place."""
+    """For b samples of s positions and width h, tensor parallelism sums 4·bsh in each of two
+    all-reduces per block and pass; here the halves of an all-reduce replace it."""
     b, s, h, blocks = 6, 12, 8, 2
     each = 4 * b * s * h
     assert collectives(split_plan(GPT, 2, **WHOLE), b) == {
@@ -99,8 +100,8 @@ def test_bytes_by_hand() -> None:
 
 @pytest.mark.parametrize(("n", "groups"), [(2, 4), (2, 2), (4, 4)])
 def test_bytes_of_a_ring_by_hand(n: int, groups: int) -> None:
-    """Keys and values of s / n positions, n − 1 times forward and as often backward, where their
-    gradients go round beside them."""
+    """Ring attention sends keys and values of s / n positions n − 1 times forward, and as often
+    backward together with their gradients."""
     sizes = {"width": 16, "heads": 4, "kv_heads": groups, "blocks": 3}
     spec = model("gpt_llama", words=24, length=16, sizes=sizes)
     found = collectives(split_plan(spec, n, context=n, micro_batches=2), 6)
@@ -133,8 +134,8 @@ def counted(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[i
 
 
 def test_bytes_that_travel_are_those_by_hand() -> None:
-    """The referee's collectives are messages: an all-reduce is all tensors to all ranks, (n − 1)·S;
-    its halves as the ring makes them are (n − 1)/n·S each. Numbers are twice as wide."""
+    """The reference's all-reduce sends all tensors to all ranks, (n − 1)·S; its ring halves send (n
+    − 1)/n·S each. Its numbers are twice as wide."""
     for settings in (WHOLE, SEQUENCE, AGAIN, CONTEXT):
         parts = 2
         plan = split_plan(GPT, parts, **settings)

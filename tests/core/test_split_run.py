@@ -114,7 +114,8 @@ def test_what_is_told_of_the_ranks(out: Path, arm: str) -> None:
 
 @pytest.mark.parametrize("arm", list(SPLITS))
 def test_what_the_ranks_hold(out: Path, arm: str) -> None:
-    """Measured: never more than the schedule allows, and exactly that where every rank must."""
+    """The measured number of live micro-batches never exceeds the schedule's, and equals it where
+    every rank must."""
     memory, plan = trials(out)[arm]["memory"], restore(out / "plan").splits[arm]
     for rank, told in enumerate(memory):
         row, m = plan.pipeline_row(rank), plan.micro_batches

@@ -223,7 +223,7 @@ def test_an_interruption_ends_the_worker_first(tmp_path: Path) -> None:
 
 
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """The lifeline: nobody is left to end the worker, so it ends itself."""
+    """The lifeline ends a worker whose owner has gone."""
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent("""
             import subprocess, sys, time

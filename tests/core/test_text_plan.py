@@ -16,7 +16,7 @@ from dualml.experiment.plan import Plan
 from dualml.experiment.samples import samples_of
 from dualml.store.plan import restore, save
 
-#: Parts of the plan of lab1 --quick --data digits before there were texts.
+#: Hashes of the parts of lab1's plan (--quick --data digits) before texts were supported.
 EXPERIMENT = "f91875e38eb03d7be7d62f1c6c8d3109c19344a79a0ec06ae733bb5c3bd5741e"
 DATA = "e0b9b5fb1f6bf1d2d5fbd23acda11da67ccde67cb644c9ce485b0baf6e29b774"
 

@@ -39,7 +39,7 @@ batch_size = 20
 updates = 2
 world_size = 2
 """
-#: Mistake → where, and what it looks like.
+#: Mistake → its edit, and how it shows.
 FAULTS: dict[str, Edit] = {
     "epsilon": ("optim.py", 'if r.eps_form == "outside"', 'if r.eps_form == "hat"'),
     "labels": ("training.py", "self.recipe.y[batch]", "np.roll(self.recipe.y, 1)[batch]"),
@@ -50,7 +50,7 @@ FAULTS: dict[str, Edit] = {
         "        if step != 4:\n            self.update(gradients, step)\n",
     ),
 }
-#: A backend with nothing but what every one needs.
+#: A backend with the required parts only.
 MINIMAL: list[Edit] = [
     ("backend.py", "SingleBackend(Backend, Grouping, Staging)", "SingleBackend(Backend, Grouping)"),
     ("training.py", "SingleTraining(Training, Observable, Divisible)", "SingleTraining(Training)"),

@@ -45,7 +45,7 @@ def in_files(words: str) -> list[str]:
 
 @pytest.mark.timeout(900)
 def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
-    """Skipped is what it says that it has not."""
+    """Tests of missing capabilities are skipped with the backend's reason."""
     done = suite(install(tmp_path), "tests/conformance", "--timeout=600")
     assert done.returncode == 0, done.stdout[-3000:]
     skipped = set(re.findall(r"^SKIPPED \[\d+\] \S+: (.*)$", done.stdout, re.M))
@@ -74,7 +74,7 @@ def test_a_minimal_backend_passes_what_it_says_that_it_has(tmp_path: Path) -> No
     assert "this backend cannot take an update apart" in done.stdout
 
 
-#: Mistake → where, and the tests that must see it.
+#: Mistake → its edit, and the tests that must notice it.
 WRONG: dict[str, tuple[Edit, str]] = {
     "a flipped sign in a rule": (
         (
@@ -155,7 +155,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
 }
 
 
-#: A backend for each: its name is part of no other's.
+#: A backend per mistake, with names that are not parts of each other.
 NAMES = {mistake: f"wrong{chr(ord('a') + number)}x" for number, mistake in enumerate(WRONG)}
 
 

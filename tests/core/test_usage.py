@@ -92,7 +92,7 @@ def test_the_report_has_the_chapter(run: Path, lang: str) -> None:
 def test_looking_takes_at_most_a_hundredth_of_a_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However much a single look costs."""
+    """Sampling takes at most a hundredth of a core, however expensive a single sample is."""
     look = machine.Machine.look
 
     def dear(self: machine.Machine) -> Any:

@@ -28,7 +28,7 @@ def test_every_command_has_the_short_option(capsys: pytest.CaptureFixture[str]) 
         assert f"Usage: dualml {' '.join(path)}".rstrip() in capsys.readouterr().out, path
 
 
-#: A command line with a name that there is not, and the one that was meant.
+#: A command line with an unknown name, and the suggestion.
 UNKNOWN = [
     ("rnu", "run"), ("data lst", "list"), ("run --bakend numpy", "--backend"),
     ("submit lab1 --bakend numpy", "--backend"), ("list --jsn", "--json"),
@@ -111,8 +111,7 @@ def test_a_message_of_files_of_defaults_is_in_the_language_too(tmp_path: Path) -
 
 
 def test_the_frames_are_those_of_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is found in a message that somebody really makes: a frame that no message has any more
-    would never be translated."""
+    """Each frame occurs in a real message: an obsolete frame would never be translated."""
     sources = Path(explain.__code__.co_filename).parents[1].rglob("*.py")
     said = " ".join([nearest("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)])
     for key in ("meant", "known", "received", "see", "key", "variable"):

@@ -28,7 +28,7 @@ from dualml.course.workspace import source
 EXERCISE = file("partition")[1]
 LINE = "def random_sampling("
 SECRET = "what nobody may see"
-#: What turns the hints off, which are no walls.
+#: Code that disables the hints, which are no part of the sandbox.
 OFF = "sys.meta_path[0].busy = True; "
 
 

@@ -78,7 +78,8 @@ def test_another_token_is_refused_by_both_sides(there: Hub) -> None:
 
 
 def test_a_listener_that_does_not_know_the_token_learns_nothing(there: Hub) -> None:
-    """Somebody else at that port is not taken for rank 0, whatever it answers."""
+    """Another program at that port learns nothing and is not mistaken for rank 0, whatever it
+    answers."""
     with socket.create_server((HERE, 0)) as door:
 
         def echo() -> None:

@@ -12,7 +12,7 @@ from dualml.report.topics import REFERENCE, topics
 from dualml.words import table
 
 ROOT = Path(__file__).resolve().parents[2] / "dualml"
-#: Sections whose keys are looked up by a prefix that is handed on.
+#: Sections whose keys are looked up by a prefix that is passed on.
 HANDED_ON = (
     "figure.then",
     "part_of_update",

@@ -115,7 +115,7 @@ def test_every_rank_gets_all_parts(n: int, kind: Any) -> None:
 
 @pytest.mark.parametrize("n", RANKS)
 def test_what_each_rank_sends_is_counted(n: int) -> None:
-    """(n - 1) / n of the vector, by each of the halves of an all-reduce, and by broadcasts."""
+    """Each half of an all-reduce, and the broadcasts, send (n − 1) / n of the vector."""
     for kind, times in ((scattering, 1), (gathering, 1), (broadcasting, 1), (adding, 2)):
         schedule: Schedule = kind(n)
         check(schedule)

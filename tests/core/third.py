@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "third_backend"
-#: A file of the package, a text that it has once, and what stands there instead.
+#: A file of the package, a text that occurs in it once, and the replacement.
 Edit = tuple[str, str, str]
 
 

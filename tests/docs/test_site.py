@@ -64,7 +64,7 @@ def test_every_link_within_the_site_leads_to_a_page(site: Path, lang: str) -> No
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_nothing_comes_from_elsewhere(site: Path, lang: str) -> None:
-    """No script, style, font or picture is fetched from the web."""
+    """No script, style, font or image is fetched from the web."""
     fetched = re.compile(r'<(script|img|iframe|link)[^>]+(src|href)="(https?:)?//')
     for name in names(site, lang):
         assert not fetched.search((site / lang / name).read_text("utf-8")), name

@@ -16,7 +16,7 @@ from dualml.partition import DirichletLabels, state
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-#: Two orders of the same additions, in float32.
+#: Tolerance of two orders of the same additions in float32.
 ROUNDING = 1e-5
 
 

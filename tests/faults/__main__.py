@@ -42,10 +42,10 @@ class Fault:
     """One planted mistake.
 
     Attributes:
-        name: a word to call it by.
-        file: where, from the root of the checkout.
-        find, put: a text that is in the file exactly once, and what stands there instead.
-        test: the node of pytest that must notice.
+        name: a short name.
+        file: the changed file, relative to the root of the checkout.
+        find, put: a text that is in the file exactly once, and its replacement.
+        test: the pytest node that must fail.
     """
 
     name: str

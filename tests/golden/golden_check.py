@@ -10,7 +10,7 @@ import golden_numpy
 import golden_recorded
 from golden_files import labs, read_json, write_record
 
-#: Every record there is, as KIND/NAME.
+#: All records, as KIND/NAME.
 NAMES = [f"{kind}/{name}" for kind in ("numpy", "recorded") for name in labs(kind)]
 
 

@@ -26,7 +26,7 @@ VOLATILE = {
     "checkpoint_every", "log", "spent", "busy",
 }  # fmt: skip
 ELIDED = "~"
-#: Trained numbers of the float64 referee on another machine: the same but for rounding.
+#: Relative tolerance for float64 numbers of the reference trained on another machine.
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 
 

@@ -49,7 +49,8 @@ def test_rounding_is_none_on_another_machine_only() -> None:
 
 
 def test_digests_of_trained_numbers_count_on_their_machine_alone() -> None:
-    """Rounding differs between machines, and with it every digest of weights."""
+    """On another machine, rounding and every digest of weights differ, and the comparison allows
+    it."""
     was = golden_check.read_json(golden_check.record_of("numpy/lab2"))
     now = deepcopy(was)
     check = next(t["agreement"] for t in now["run"]["trials"] if "agreement" in t)["checks"][0]

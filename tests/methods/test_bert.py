@@ -36,7 +36,7 @@ SENTENCES = (
     "ａ ① 한국 ñ x\u200by",
     "他" * 30,
 )
-#: Relative distance of a tensor that rounding makes.
+#: Relative distance of a tensor caused by rounding.
 ROUNDING = {"numpy": 1e-13, "torch": 2e-6, "mindspore": 2e-6}
 
 
@@ -125,7 +125,7 @@ def test_logits_and_all_gradients(folder: Path, exact: dict[str, np.ndarray], ba
 
 
 def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
-    """Names without ``bert.``, another type of numbers, and a model without a pooler."""
+    """Other models of the library are read: names without ``bert.``, another dtype, no pooler."""
     whole = transformers.BertModel.from_pretrained(folder)
     whole.save_pretrained(tmp_path / "plain")
     plain, own = (Pretrained.open(at) for at in (tmp_path / "plain", folder))
@@ -143,7 +143,7 @@ def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
 
 
 def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
-    """transformers' model and torch's AdamW, ten updates, in float32."""
+    """Ten float32 updates equal those of transformers' model and torch's AdamW."""
     model = transformers.BertForSequenceClassification.from_pretrained(folder).train()
     x, y = (torch.from_numpy(part).long() for part in batch)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)

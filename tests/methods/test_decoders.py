@@ -24,7 +24,8 @@ WORDS, LENGTH, WIDTH, BLOCKS, HEADS, INNER = 29, 11, 24, 2, 4, 40
 SIZES = {"width": WIDTH, "blocks": BLOCKS, "heads": HEADS, "inner": INNER}
 GROUPS = 2  # LLaMA's heads with keys of their own
 ENTRIES = WIDTH // HEADS
-#: Relative distance of a tensor that rounding makes; their LLaMA norms, and has angles, in float32.
+#: Relative distance of a tensor caused by rounding; transformers' LLaMA computes norms and angles
+#: in float32.
 ROUNDING = {"gpt": {"numpy": 1e-12}, "gpt_llama": {"numpy": 3e-6}}
 SINGLE = 1e-5  # measured: 3.1e-6
 Arrays = dict[str, np.ndarray]

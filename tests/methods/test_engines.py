@@ -183,7 +183,8 @@ def test_deepspeed_skips_infinite_gradients_in_float32_too_until_the_trial_ends(
 
 
 def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
-    """784 · 10 + 10 parameters, of which two ranks share so many that each part is even."""
+    """Memory follows the closed form: 784 · 10 + 10 parameters, padded so that each of two ranks'
+    parts is even."""
     trials = {t["arm"]: t for t in json.loads((out / "run.json").read_text())["trials"]}
     psi = 7850
     for arm in ("zero1", "zero2"):

@@ -33,7 +33,7 @@ def array(image: Any) -> np.ndarray:
 
 
 def test_to_tensor_and_normalize() -> None:
-    """torchvision's have the bits of `normalised`; MindSpore's round otherwise."""
+    """torchvision's normalisation has the bits of `normalised`; MindSpore's rounds differently."""
     both = ours.Compose([ours.ToTensor(), ours.Normalize(MEAN, STD)])
     wanted = both(Image.fromarray(PIXELS)).numpy()
     channels_first = PIXELS.transpose(2, 0, 1)[None]
@@ -54,8 +54,8 @@ def test_flips_are_equal() -> None:
 
 
 def test_padding_and_crops_are_equal() -> None:
-    """The place of a random crop comes from each framework's own generator; one that takes all of
-    the padded image shows the padding, and crops of it are all that either can give."""
+    """Random crops are drawn from each framework's own generator; a crop of the full size shows the
+    padding, and both can only give crops of the padded image."""
     image = Image.fromarray(PIXELS)
     padded = array(ours.RandomCrop(40, padding=4)(image))
     assert np.array_equal(padded, theirs.RandomCrop(40, padding=4)(PIXELS))

@@ -38,7 +38,7 @@ def stub(patch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
     patch.setattr(isa, "PROBE", path)
 
 
-#: Answers like a machine with the trap, and leaves a mark for every start.
+#: A program that behaves like a machine with the slow convolution, and marks every start.
 TRAP = f"""
 import json, os, sys, tempfile
 os.close(tempfile.mkstemp(dir="MARKS")[0])
@@ -188,7 +188,7 @@ def test_concurrent_processes_agree_and_leave_one_whole_file(
 
 
 def test_the_real_measurement_on_this_machine(clean_environ: pytest.MonkeyPatch) -> None:
-    """MindSpore itself, timed: the choice must be the faster of the two."""
+    """The real measurement on this machine chooses the faster of the two."""
     pytest.importorskip("mindspore")
     made = isa.measure()
     assert made.code in ("measured_cap", "measured_default"), made.reason

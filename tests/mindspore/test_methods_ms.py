@@ -22,11 +22,11 @@ from dualml.methods import METHODS
 from dualml.methods.driven import Driven, Driving
 from dualml.precision.scaling import HOPELESS
 
-#: The last is shorter, as the last of an epoch.
+#: Batches; the last one is shorter, as at the end of an epoch.
 BATCHES = [np.arange(0, 12), np.arange(12, 24), np.arange(24, 31)]
-#: Of two ranks: the last has three samples for one and four for the other.
+#: The batches of two ranks; of the last one rank gets three samples, the other four.
 PARTS = [[batch[: len(batch) // 2], batch[len(batch) // 2 :]] for batch in BATCHES]
-#: With two ranks or micro-batches sums are added in another order.
+#: Tolerance of sums in another order, with two ranks or micro-batches.
 ROUNDING = 1e-6
 LOW = ["amp_o1", "amp_o2", "amp_o3", "amp_auto"]
 UNSUPPORTED = [name for name, info in METHODS["mindspore"].items() if info.unsupported]

@@ -130,7 +130,7 @@ def test_the_pipeline_follows_the_epoch(folder, native):
 
 
 def test_mindspores_own_normalisation_rounds_differently():
-    """Why `mindspore_mnist` maps `normalised`: if this fails, MindSpore's own would do."""
+    """MindSpore's own normalisation differs, which is why `mindspore_mnist` maps `normalised`."""
     vision = mindspore.dataset.vision
     image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
     own = vision.Normalize([0.1307], [0.3081], is_hwc=False)(vision.ToTensor()(image))

@@ -32,7 +32,8 @@ def choose(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_a_numpy_that_mindspore_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a worker computes with it, whatever it is to do: its numbers would be wrong."""
+    """An incompatible NumPy is refused before a worker computes anything, because its numbers would
+    be wrong."""
     monkeypatch.setattr(rooms, "version", lambda package: "2.4.6")
     with pytest.raises(UserError, match=r"NumPy 2\.4\.6: pip install 'numpy<2'"):
         environ(1)
@@ -149,7 +150,7 @@ def test_the_doctor_finds_mindspore_working() -> None:
 def test_the_doctor_refuses_numpy_2_for_mindspore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy's metadata says 2.x: MindSpore counts as not working, and the remedy is named."""
+    """With NumPy 2.x installed, MindSpore is reported as broken, with the remedy."""
     meta = tmp_path / "numpy-2.1.0.dist-info"
     meta.mkdir()
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")

@@ -33,11 +33,11 @@ from dualml_ms import rendezvous
 from dualml_ms.cluster import join
 
 LIMIT = 60.0
-#: Seconds after the end of the last rank within which all is gone; left alone a scheduler stays for
-#: half a minute.
+#: Seconds after the end of the last rank within which everything must have ended; an abandoned
+#: scheduler stays for half a minute.
 GONE = 15.0
 MARK = "DUALML_TEST_MARK"
-#: One rank: joins in a given way, does something and prints one line of JSON.
+#: The program of one rank: join in a given way, do something, print one line of JSON.
 RANK = """
 import json, os, signal, sys, time
 from pathlib import Path

@@ -198,7 +198,8 @@ def test_load_state_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("name", ["bn.gamma", "bn.beta", "alphabeta"])
 def test_weight_decay_acts_on_every_name(name: str) -> None:
-    """nn.Optimizer leaves out names that contain beta or gamma; the rule knows no exception."""
+    """Weight decay applies to all parameters: nn.Optimizer skips names with beta or gamma, the rule
+    does not."""
     for kind in (SGD, Adam, AdamW, RMSprop, Adagrad):
         params = parameters(**{name: (5,)})
         expected = reference(kind.rule_type(lr=0.05, weight_decay=0.5), params, [0.05] * 5)
@@ -250,7 +251,8 @@ def test_groups_override_decay() -> None:
 
 
 def test_a_fixed_rate_beside_a_changing_one_keeps_its_digits() -> None:
-    """MindSpore's own optimizers compute 1e-4 + 1 - 1 there, which is 1.7e-4 off."""
+    """Small values are exact: MindSpore's own optimizers compute 1e-4 + 1 − 1, an error of
+    1.7e-4."""
     a, b = parameters()
     for p in (a, b):
         p.set_data(ms.ops.zeros_like(p))

@@ -11,13 +11,13 @@ from dualml.model import initial_weights, model
 from dualml.optim import SGD
 
 BATCH, UPDATES = 4, 2
-#: Of outputs, and of gradients and updates, in float32 against float64: biases begin at 0, and a
-#: unit may cross the kink of ReLU (measured: 8.5e-5).
+#: Tolerances of outputs, and of gradients and updates, for float32 against float64: biases start at
+#: 0, and a unit may cross the kink of ReLU (measured: 8.5e-5).
 NEAR, FAR = 3e-6, 1e-3
 
 
 def test_outputs_gradients_and_updates() -> None:
-    """Narrow, because MindSpore compiles a graph of it for half a minute at any width."""
+    """The narrow ResNet equals the reference; MindSpore compiles for half a minute at any width."""
     spec = model("resnet18", classes=5, sizes={"width": 4})
     draw = np.random.default_rng(0)
     x = draw.normal(size=(BATCH, 3, 32, 32)).astype(np.float32)

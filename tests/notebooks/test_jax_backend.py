@@ -53,7 +53,7 @@ def test_lab1_is_equal_to_the_referee(installed: dict[str, str], tmp_path: Path)
 
 @pytest.mark.timeout(700)
 def test_rules_layers_and_updates_conform(installed: dict[str, str]) -> None:
-    """Two of the models are the MLP again, with other widths."""
+    """The suite passes; two of its models are the MLP with other widths."""
     words = "-q", "-p", "no:cacheprovider", "--timeout=600", "-k", "not wide_mlp and not deep_mlp"
     files = [f"tests/conformance/test_{name}.py" for name in ("optim", "training")]
     done = python(installed, "pytest", *words, *files)

@@ -105,7 +105,7 @@ def test_actions_of_others_have_one_version_and_are_kept_new() -> None:
 
 
 def test_the_checkers_have_one_version_everywhere() -> None:
-    """pyproject's extra `dev`, tox and pre-commit."""
+    """The checkers' versions agree in pyproject's extra `dev`, tox and pre-commit."""
     dev = {
         name: version
         for name, _, version in (
@@ -171,7 +171,7 @@ def test_make_lists_its_targets() -> None:
 
 
 def test_make_refuses_a_python_that_is_too_old(tmp_path: Path) -> None:
-    """A stand-in that fails every question but its version."""
+    """make refuses an old Python, here a fake one that answers only ``--version``."""
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.8.10"\nexit 1\n')
     old.chmod(0o755)

@@ -31,7 +31,7 @@ sys.modules["netbed"] = netbed  # its dataclasses look themselves up there
 _spec.loader.exec_module(netbed)
 
 MARK = "DUALML_TEST_MARK"
-#: Two ranks that are soon through.
+#: An experiment with two ranks that ends quickly.
 TINY = """
 name = "tiny-machines"
 model = "softmax"
@@ -155,8 +155,8 @@ def run_lab(
     """Run ``dualml run LAB --quick`` on both frameworks and return its summary.
 
     Args:
-        arms: of the lab's quick selection; ``whole`` runs all of that, with its own settings.
-        words: further words of the command for the selected arms.
+        arms: arms of the lab's quick selection; ``whole`` runs all of it, with its own settings.
+        words: further arguments of the command for the selected arms.
     """
     command = ["run", lab, "--quick", "--backend", "both", "--out", str(out), "--json"]
     if not whole:

@@ -31,7 +31,7 @@ def test_it_is_as_described(name: str, found: dict[str, Found]) -> None:
 def test_what_has_changed_is_named(
     found: dict[str, Found], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry that says more than is so: by its bounds, and by its kind."""
+    """An entry that overstates a difference is noticed, by its bounds and by its kind."""
     right = catalogue()["gelu"]
     wrong = right.model_copy(update={"at_least": 0.5})
     monkeypatch.setattr(load, "catalogue", lambda: {"gelu": wrong})

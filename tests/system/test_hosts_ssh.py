@@ -35,7 +35,7 @@ UsePAM no
 PasswordAuthentication no
 SetEnv PYTHONPATH="{pythonpath}"
 """
-#: Of the hosts' file.
+#: The hosts file.
 TABLE = """
 [here]
 address = "127.0.0.1"

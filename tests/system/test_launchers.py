@@ -17,7 +17,7 @@ from dualml.launch.route import free_port
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
-#: Where `torchrun`, `msrun` and the `python` that msrun starts are those of this environment.
+#: Settings by which `torchrun`, `msrun` and the `python` that msrun starts are this environment's.
 PATH = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
 
 

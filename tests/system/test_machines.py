@@ -34,7 +34,7 @@ updates = 3
 )
 TOKEN = {"DUALML_TOKEN": "known to both machines"}
 LONG = ["--arm", "ring", "--set", "arms.ring.updates=300"]
-#: Often enough that a kill finds a checkpoint behind it.
+#: Checkpoints are frequent enough that a kill comes after one.
 SAVING = {"DUALML_CHECKPOINT_S": "0.2"}
 
 
@@ -216,7 +216,8 @@ def test_ctrl_c_on_either_side_ends_both(
 
 
 def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
-    """The others end within seconds, and rank 0 says where to put them."""
+    """A machine without the data ends the others within seconds, and rank 0 says where to put the
+    data."""
     require("torch")
     lab, text = tmp_path / "lab.toml", tmp_path / "machine0/words.txt"
     text.parent.mkdir()
@@ -326,7 +327,7 @@ def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
         assert (trial["status"], trial["world_size"]) == ("ok", 2)
 
 
-#: A machine is lost after a moment, so that the test is short.
+#: A lost machine is noticed after a short time, to keep the test short.
 SOON = """
 import runpy, dualml.launch.wire as wire
 wire.SILENT_S = 4
@@ -335,7 +336,7 @@ runpy.run_module("dualml", None, "__main__")
 
 
 def test_a_cable_that_is_pulled_ends_both_sides(lab: Path, tmp_path: Path) -> None:
-    """Nobody tells either side: no end of a connection, no answer that does not come."""
+    """Both sides notice a pulled cable, although neither receives an end of the connection."""
     require("torch")
     with bed(None, None) as (here, there):
         where, out = f"tcp://{here.address}:29500", tmp_path / "out"

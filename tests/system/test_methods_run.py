@@ -58,8 +58,8 @@ ARMS = {
         "msrun": several("reducer", "msrun"),
     },
 }
-#: What a rank sends of the gradients, as a multiple of the model's bytes / 2; MindSpore's gather
-#: sums of its own way, which is twice a ring's.
+#: What a rank sends of the gradients, as a multiple of the model's bytes / 2; MindSpore's own sum
+#: by gathering sends twice as much as a ring.
 SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "launch": 2, "fsdp": 3, "fsdp_layers": 4}}
 
 
@@ -109,12 +109,12 @@ def test_the_page_has_the_methods_and_their_code(ran: Any) -> None:
 
 # --- the experiment that is shipped, on the sentences that dualml makes itself --------------------
 
-#: Arms of ``experiments/methods.toml``: those that are equal to ``single``, and the others.
+#: Arms of ``experiments/methods.toml``: those equal to ``single``, and the others.
 SHIPPED = {
     "torch": (["ddp"], ["bf16", "torch-bf16", "own-batches"]),
     "mindspore": (["ms-model"], []),
 }
-#: 35 are left for the last batch.
+#: Samples; 35 are left for the last batch.
 FEW = settings(data__train=355, data__test=120, data__validation=60, evaluation__train_samples=100)
 
 

@@ -19,7 +19,7 @@ from dualml.aggregation import strategy
 
 pytestmark = pytest.mark.system
 MB = 10**6
-#: As netbed's tables have it: Ethernet, IP and TCP with time stamps.
+#: Header bytes as in netbed's tables: Ethernet, IP and TCP with time stamps.
 HEADERS = 66
 SERVER = "import socket, sys; s = socket.create_server((sys.argv[1], 5000)); c = s.accept()[0]\n"
 SERVER += "for n in eval(sys.argv[2]):\n"
@@ -130,7 +130,7 @@ def micro(nodes: list[Any], folder: Path, names: list[str], ranks: int) -> dict[
 
 
 def test_the_wire_sees_what_is_counted_and_two_levels_beat_a_ring(tmp_path: Path) -> None:
-    """Two nodes of two ranks: hierarchical sends S out of a node, the ring 1.5 S."""
+    """With two nodes of two ranks, hierarchical sends S out of a node, the ring 1.5 S."""
     require("torch")
     with bed(100, 100) as nodes:
         rows = micro(nodes, tmp_path, ["ring", "hierarchical"], ranks=2)

@@ -41,7 +41,8 @@ def toml(value: object) -> str:
 
 
 def test_ranks_hold_what_the_planner_says(tmp_path: Path) -> None:
-    """States exactly, activations within 2 %, on two processes each."""
+    """Measured states equal the prediction exactly, activations within 2 %, on two processes
+    each."""
     require("torch")
     overrides = ["sizes.width=32", "sizes.heads=4", "data.words=100", "data.length=16"]
     shape = by_name("gpt_llama", overrides)

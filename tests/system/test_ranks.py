@@ -47,9 +47,9 @@ def lab(folder: Path, arms: list[str], size: int = 2, updates: int = 200, limits
     return path
 
 
-#: Arm → the signal, the rank that gets it, and when: before the ranks have met, in the middle of
-#: the updates, or when these are done. An arm without is left in peace. Between them the backends
-#: have every pair of signal and moment.
+#: Arm → signal, rank that receives it, and moment: before the rendezvous, during the updates, or
+#: after them. Other arms are not disturbed. The backends together cover every pair of signal and
+#: moment.
 MISFORTUNES = {
     "torch": {
         "start-kill-1": (signal.SIGKILL, 1, "start"),
@@ -118,7 +118,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-#: Read by every worker before it begins: what goes wrong in which arm on which rank.
+#: Read by every worker at its start: the failure of each arm, and its rank.
 PLANTED = """
 import os, sys
 words = sys.orig_argv
@@ -185,7 +185,8 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
 def test_ranks_go_with_their_owner_and_the_run_goes_on(
     backend: str, signs: list[signal.Signals], tmp_path: Path
 ) -> None:
-    """First interrupted, then resumed and its owner killed while a rank is stopped, then ended."""
+    """A run survives three events: interruption, then (resumed, with a stopped rank) the kill of
+    its owner, then its end."""
     require(backend)
     out = tmp_path / "out"
     records = out / "trials/only" / backend / "seed0/rank0.jsonl"

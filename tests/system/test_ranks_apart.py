@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 PLANTS = Path(__file__).parent / "apart"
 BACKENDS = ["numpy", "torch", "mindspore"]
 SOME = "MindSpore compiles for most of a minute; other labs are tried on it"
-#: Lab and plant → its arms, and what the failure names: weights that differ, or bytes.
+#: (lab, plant) → its arms, and what the failure names: weights that differ, or bytes.
 CASES: dict[tuple[str, str], tuple[list[str], str]] = {
     ("lab2", "nothing"): (["all-reduce-n2", "ring-n2"], "after update 1 the 2 ranks"),
     ("lab2", "a-part"): (["ring-n2"], "after update 1 the 2 ranks"),
@@ -34,9 +34,9 @@ CASES: dict[tuple[str, str], tuple[list[str], str]] = {
     ("rnn_ps", "slices"): (["two-trainers"], "after update 1 the 3 ranks"),
     ("rnn_ps", "stages"): (["server"], "bytes between 2 ranks, and"),
 }
-#: Those that MindSpore's minute is spent on in every test run.
+#: Cases that MindSpore, which takes a minute each, runs in every test run.
 CHOSEN = [("lab2", "a-part"), ("lab4", "slices"), ("memory", "shards")]
-#: What engines drive.
+#: Cases that engines run.
 DRIVEN = {
     "torch": [
         ("methods", "engine-torch", "ddp", "after update 1 the 2 ranks"),

@@ -28,14 +28,14 @@ NEEDS = {
     "write-a-strategy": ("torch",),
     "run-on-a-cluster": ("torch",),
 }
-#: What of a copy of the repository is in the reader's folder.
+#: Parts of the repository that a page needs in the reader's folder.
 THERE = {"write-a-strategy": ("dualml", "dualml_torch")}
-#: Where else the tests do what these pages do.
+#: Other tests that do what these pages do.
 ELSEWHERE = {
     "first-lab": "test_lab1 runs the same lab",
     "run-on-a-cluster": "test_machines starts, kills and resumes ranks in the same way",
 }
-#: What takes long on a page, and the same with less of it.
+#: Slow commands of a page, and faster replacements.
 LESS = {
     "find-a-difference": {"dualml find wrong\n": ""},  # the run has looked already
     "first-lab": {
@@ -52,7 +52,7 @@ NOT_RUN = re.compile(r"<!-- not run: .+ -->\n```.*?^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 NUMBER = re.compile(r"\d(?:[\d.,:]*\d)?(?:e[+-]?\d+|×10[⁻⁰-⁹¹²³]+)?|\binf\b")
-#: How far a run has come, as fast as the machine is.
+#: Progress lines, whose number depends on the machine's speed.
 PROGRESS = re.compile(
     r"^(?:\S+ · \S+ · (?:seed|种子)|other processes|looking for|其他进程|正在查找).*\n", re.M
 )

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "worked-examples.md").read_text("utf-8")
-#: As the page has them, one example after the other: repairs (and one mistake), and commands.
+#: The page's repairs (and one mistake) and commands, one example after the other.
 CHANGES = re.findall(r"```diff\n- *(.*)\n\+ *(.*)\n```", PAGE)
 COMPARE = re.findall(r"^dualml (compare .*)$", PAGE, re.M)
 AT_ONCE = 2

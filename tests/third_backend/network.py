@@ -15,9 +15,9 @@ from dualml.model.spec import canonical
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]
-#: Which positions hold a token, for layers that pass over padding.
+#: Mask of the positions that hold a token, for layers that skip padding.
 HERE = "here"
-#: Whether batch normalisation takes the statistics of the batch, and moves the running ones.
+#: Whether batch normalisation uses the batch's statistics and updates the running ones.
 LEARNING = "learning"
 
 
@@ -267,8 +267,8 @@ def forward(
     layer's output.
 
     Args:
-        masks: of the Dropout layers, in order; without them Dropout is the identity.
-        learning: whether batch normalisation goes by the batch, and moves its running statistics.
+        masks: the masks of the Dropout layers, in order; without them Dropout is the identity.
+        learning: whether batch normalisation uses and records the batch's statistics.
     """
     *kept, x = values
     outputs, waiting, tokens = {}, iter(masks), x

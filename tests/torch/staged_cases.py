@@ -29,7 +29,7 @@ def train(comm: Any, lost: bool) -> dict[str, Any]:
     reference's.
 
     Args:
-        lost: a planted fault: what arrives in host memory does not reach the device.
+        lost: plant a fault: messages in host memory are not copied to the device.
     """
     own = staged(comm)
     if lost:

@@ -23,7 +23,7 @@ from dualml_torch.bench.race import race
 INFO = backends()["torch"]
 
 
-#: Long ones begin first (tests/conftest.py).
+#: Long tests start first (tests/conftest.py).
 pytestmark = pytest.mark.timeout(400)
 
 

@@ -121,7 +121,8 @@ def test_the_reader_of_torch_would_notice(tmp_path: Path) -> None:
 
 
 def test_folders_of_the_writer_for_one_rank_and_of_the_loader(tmp_path: Path) -> None:
-    """The index of `HuggingFaceStorageWriter`, and back into two files that torch loads."""
+    """The index of `HuggingFaceStorageWriter` is read, and converted back into two files that torch
+    loads."""
     places = {"up": 1, "half": 2, "step": 2}
     writer = hf.HuggingFaceStorageWriter(path=str(tmp_path / "hf"), fqn_to_index_mapping=places)
     dcp.save(tensors(), storage_writer=writer, no_dist=True)
@@ -137,7 +138,8 @@ def test_folders_of_the_writer_for_one_rank_and_of_the_loader(tmp_path: Path) ->
 
 
 def test_what_torch_puts_together_is_whole(tmp_path: Path) -> None:
-    """`enable_consolidation` leaves the shards in a folder and the whole beside it."""
+    """With `enable_consolidation` both are read: the folder of shards and the consolidated file
+    beside it."""
     writer = hf.HuggingFaceStorageWriter(
         path=str(tmp_path / "x"), save_distributed=True, enable_consolidation=True
     )
@@ -154,7 +156,7 @@ def test_the_pickled_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_values_that_are_no_tensors_spoil_the_file_and_are_not_unpickled(tmp_path: Path) -> None:
-    """torch writes them as a pickle in front of the tensors: its own reader fails there, too."""
+    """Files with a leading pickle are refused; torch's own reader fails on them, too."""
     writer = hf.HuggingFaceStorageWriter(path=str(tmp_path / "x"), save_distributed=True)
     dcp.save({**tensors(), "epoch": 3}, storage_writer=writer, no_dist=True)
     with pytest.raises(UserError, match="not a safetensors file"):

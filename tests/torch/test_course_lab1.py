@@ -14,7 +14,7 @@ from dualml.course.workspace import source
 EXERCISE = file("optim_torch")[1]
 MISTAKES = ("GD nothing", "SGD lr_in_buffer", "SGD decay_decoupled", "SGD shared_state",
             "Adam eps_before_correction", "Adam corrected_kept")  # fmt: skip
-#: Elsewhere these do more than the mistake whose name they have.
+#: Mistakes that have further effects in other exercises.
 SOMEWHERE = (("SGD aliased", "sgd.momentum"), ("Adam step_global", "adam.missing"))
 ENDED = ("GD missing_as_error",)
 VARIANTS = ("GD foreach", "SGD gradient changed in place", "Adam powers kept in the state")

@@ -42,7 +42,8 @@ def test_gradients_that_are_not_added_up_are_seen() -> None:
 
 
 def test_logical_devices_do_not_share_memory() -> None:
-    """``Tensor.to`` hands on the same memory where the device is the same one."""
+    """Transfers between logical devices copy, although ``Tensor.to`` returns the same memory for
+    the same device."""
     case = {**devices_cases.CASE, "split": {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}}
     backend = TorchBackend("cpu", 1)
     plan = Split(**case["split"]).plan(split.spec_of(case), 1)

@@ -35,8 +35,8 @@ WHOLE = sum(w.nbytes for w in native.WEIGHTS.values())
 
 
 def test_one_process_holds_what_was_counted_by_hand() -> None:
-    """784 → 256 → tanh → 128 → tanh → 10: each tanh's output, which is the next layer's input;
-    log-softmax's, and nll_loss's weight."""
+    """Saved activations of 784 → 256 → tanh → 128 → tanh → 10: each tanh's output (the next layer's
+    input), log-softmax's, and nll_loss's weight."""
     held = memory(made("single"))
     slots = len(native.RULE.slots)
     assert (held.weights, held.gradients, held.state) == (WHOLE, WHOLE, slots * WHOLE)

@@ -79,7 +79,7 @@ def equal(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
     ],
 )
 def test_float64_equals_torch_optim(ours: Any, theirs: Any, fields: dict[str, Any]) -> None:
-    """The rules are PyTorch's where the hyperparameters are: rounding apart, the same numbers."""
+    """With PyTorch's hyperparameters the rules give PyTorch's numbers, except for rounding."""
     a, b = model().double(), model().double()
     one, two = ours(a.parameters(), **fields), theirs(b.parameters(), **fields)
     for step in range(25):
@@ -254,7 +254,8 @@ def test_closure_is_evaluated_with_gradients_and_its_loss_returned() -> None:
 
 
 def test_a_parameter_without_gradient_is_skipped_and_counts_its_own_steps() -> None:
-    """The undampened first buffer and Adam's bias correction belong to a parameter's own step 1."""
+    """The undampened first buffer and Adam's bias correction refer to a parameter's own first
+    step."""
     early, late = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
     opt = Adam([early, late], lr=0.1, eps=0.0)
     early.grad = torch.ones(3)
@@ -297,8 +298,8 @@ def test_non_contiguous_parameters_and_the_gradient_is_left_alone(
 def test_large_tensors_take_the_same_steps_as_small_ones(
     kind: Any, fields: dict[str, Any], eps: float
 ) -> None:
-    """Above the cache size a tensor is updated alone, block by block, with reused scratch; the root
-    of the zeros in its state is rounded away where eps hides it."""
+    """Tensors above the cache size are updated one by one, in blocks with reused scratch memory;
+    the root of the state's zeros is rounded away where eps hides it."""
     fields = fields if kind is GD else {**fields, "weight_decay": 0.1}
     if eps == 0.0 and "eps" not in kind.rule_type.__dataclass_fields__:
         pytest.skip("a rule without eps")
@@ -367,7 +368,8 @@ def test_examples_in_docstrings(name: str) -> None:
 
 
 def test_a_large_shard_of_a_tensor_is_updated(tmp_path: Path) -> None:
-    """FSDP2's parameters are DTensors: no scratch of their shape can be cut out of another."""
+    """Parameters of FSDP2 are DTensors, for which no scratch of their shape can be taken from
+    another."""
     from torch.distributed import destroy_process_group, init_process_group
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 

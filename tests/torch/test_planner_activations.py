@@ -83,7 +83,8 @@ def kept(shape: Shape) -> int:
 
 
 def test_a_layer_of_gpt_keeps_what_the_formula_says() -> None:
-    """sbh(34 + 5as/h) with four bytes for an element and one for a mask: to the byte."""
+    """Saved bytes equal sbh(34 + 5as/h), with four bytes per element and one per mask entry,
+    exactly."""
     formula, _ = layer_activations(GPT, Layouts.one(MICRO, micro=MICRO), PRECISIONS["fp32"])
     assert kept(GPT) == formula[0]
 

@@ -12,7 +12,7 @@ from dualml.precision.scaling import BACKOFF, GROWTH, INTERVAL, START
 
 @pytest.mark.parametrize(("share", "updates"), [(0.3, 100), (0.01, 5000), (0.0004, 5000)])
 def test_the_scale_is_that_of_gradscaler(share: float, updates: int) -> None:
-    """Over updates of which a share overflows, with PyTorch's defaults."""
+    """The loss scale follows PyTorch's defaults over updates of which a share overflows."""
     ours, theirs = Scaler(), torch.amp.GradScaler("cpu")
     assert theirs.get_scale() == START
     assert theirs.get_backoff_factor() == BACKOFF

@@ -97,7 +97,7 @@ def test_a_recorded_gradient_has_the_bits_of_autograd() -> None:
 
 
 def test_parameters_of_the_day_are_used_in_both_passes() -> None:
-    """The recorded calls after an update, against a network that was never recorded."""
+    """Recorded calls after an update equal those of a network that was never recorded."""
     network, loss, (x, y) = recorded("text_classifier", "full")
     call = Recorded(network, loss)
     call.gradient((x,), y)
@@ -117,7 +117,7 @@ def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_update_overlapped_with_messages_has_every_gradient_once() -> None:
-    """Hooks of parameters come once, though their layers are computed twice."""
+    """Parameter hooks run once, although their layers are computed twice."""
     again = made("text_classifier", "full")
     again.flat()
     again.recorded = None

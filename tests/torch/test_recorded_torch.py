@@ -141,7 +141,8 @@ def test_a_training_takes_the_same_steps_by_autograd() -> None:
 
 
 def test_memory_that_is_still_read_is_not_overwritten() -> None:
-    """x + relu(x) and relu(x)·x read x after the operation that could have overwritten it."""
+    """Memory that is still read is not overwritten: x + relu(x) and relu(x)·x read x after the
+    operation that could overwrite it."""
 
     class Kept(nn.Module):
         def __init__(self) -> None:
@@ -174,7 +175,8 @@ def test_what_is_read_no_more_is_overwritten() -> None:
 
 
 def test_the_parameters_of_the_day_are_used() -> None:
-    """After `load`, and after a change of the memory format that is said."""
+    """Current parameters are used, after `load` and after a change of the memory format that is
+    announced."""
     network, batch = Network(model("lenet")), batch_of("lenet", 3)
     recorded = Recorded(network, LOSSES["cross_entropy"])
     recorded(*batch, 1.0)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.system
 RPC = {"engine": "rpc"}
 CUT = {**RPC, "cut": ["flatten"]}
 SERVER = {**RPC, "place": [0, 1, 0]}
-#: One update in three or so is skipped.
+#: A loss scale at which about one update in three is skipped.
 OVERFLOWS = {"precision": ["fp16", "dynamic"], "enlarged": 10.0}
 CASES: dict[int, list[dict[str, Any]]] = {
     2: [

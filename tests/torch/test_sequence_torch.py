@@ -52,7 +52,8 @@ def test_bytes_kept_are_those_of_the_closed_form() -> None:
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("base", [0.0, 10_000.0])
 def test_blocks_are_those_of_the_referee(written: bool, groups: int, base: float) -> None:
-    """Every block after one's own, with gradients of all it gives."""
+    """Attention to a rank's own block and to each further one equals the reference's, with all
+    gradients."""
     layer = GroupedAttention(4, groups, 8, 16, base)
     places = np.array([2, 3, 4, 5, 10, 11, 12, 13])
     ours = ring.TorchBlockAttention(layer, places, torch.device("cpu"))

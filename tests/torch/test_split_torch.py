@@ -137,8 +137,8 @@ def test_a_sender_that_keeps_the_others_waiting() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
-    """The input, for the gradient of the weight, and the output, from which tanh's derivative
-    follows; the weight itself is a parameter, and counted elsewhere."""
+    """A stage saves the input (for the weight's gradient) and the output (for tanh's derivative);
+    the weight is a parameter, and counted elsewhere."""
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
     spec = ModelSpec("two layers", (7,), layers)
@@ -167,7 +167,7 @@ def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
 
 # --- a stage that dies --------------------------------------------------------------------------
 
-#: Read by every worker before it begins: what becomes of which rank in its 30th action.
+#: Read by every worker at its start: what happens to which rank in its 30th action.
 PLANTED = """
 import os, signal, sys
 words = sys.orig_argv
@@ -207,7 +207,7 @@ updates = 30
 world_size = {size}
 split = {{ {split} }}
 """
-#: Arm → ranks, split, what becomes of rank 1, and how that is told.
+#: Arm → ranks, split, what happens to rank 1, and how it is reported.
 FATES = {
     "leaves": (3, "micro_batches = 4", "exit", "rank 1 ended with exit code 9"),
     "dies": (2, 'schedule = "gpipe", micro_batches = 4', "kill", "rank 1 was ended by SIGKILL"),

@@ -142,7 +142,7 @@ def test_the_permutation_is_randperms(n: int, seed: int) -> None:
 
 
 def test_more_ranks_than_samples_is_where_pytorch_goes_on() -> None:
-    """PyTorch repeats samples until every rank has one; dualml refuses."""
+    """A partition with fewer samples than ranks is refused; PyTorch would repeat samples."""
     assert [list(Theirs(range(2), 5, rank, shuffle=False)) for rank in (0, 4)] == [[0], [0]]
     with pytest.raises(UserError, match="5 ranks cannot share 2 samples"):
         DistributedSampler().deal(2, 5)

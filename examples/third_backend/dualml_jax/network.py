@@ -57,7 +57,7 @@ def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: Model
     """Return the logits and the output of every layer.
 
     Args:
-        masks: of the Dropout layers, in order; without them Dropout is the identity.
+        masks: the masks of the Dropout layers, in order; without them Dropout is the identity.
     """
     branches, outputs, waiting = [], {}, iter(masks)
     for name, layer in model.layers:

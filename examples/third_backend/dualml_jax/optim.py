@@ -14,6 +14,7 @@ Updated = tuple[Any, Named]
 
 
 def sgd(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by SGD with momentum, dampening, Nesterov and weight decay."""
     g = g + r.weight_decay * p
     if not r.momentum:
         return p - lr * g, {}
@@ -22,10 +23,12 @@ def sgd(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
 
 
 def gd(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by plain gradient descent."""
     return p - lr * g, {}
 
 
 def adam(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by Adam, or by AdamW if the rule's weight decay is decoupled."""
     if r.decoupled:
         p = p * (1 - lr * r.weight_decay)
     else:
@@ -39,6 +42,7 @@ def adam(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
 
 
 def rmsprop(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by RMSprop, optionally centered and with momentum."""
     g = g + r.weight_decay * p
     v = r.alpha * s["square_avg"] + (1 - r.alpha) * g * g
     after, root = {"square_avg": v}, v
@@ -52,6 +56,7 @@ def rmsprop(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
 
 
 def adagrad(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by Adagrad."""
     g = g + r.weight_decay * p
     total = s["sum"] + g * g
     return p - lr / (1 + (t - 1) * r.lr_decay) * g / (jnp.sqrt(total) + r.eps), {"sum": total}

@@ -40,7 +40,7 @@ batch = draw.normal(size=(3, 1, 8, 8)).astype(np.float32)
 config = {"task": detail, "dump_path": out, "rank": [], "step": [], "level": "L0",
           "async_dump": False, detail: {"scope": [], "list": [], "data_mode": ["all"]}}
 """
-#: Each framework is hidden from the other's dump: TroubleShooter imports whatever it finds.
+#: Hides each framework from the other's dump: TroubleShooter imports whatever it finds.
 HIDDEN = """
 class Hidden:
     def find_spec(self, name, path=None, target=None):

@@ -28,7 +28,7 @@ def cut(value: Any, names: bool = False) -> Any:
     """Remove the parts of a schema that no validator reads.
 
     Args:
-        names: the keys of ``value`` are those of users' tables, not of a schema.
+        names: whether the keys of ``value`` are users' names instead of schema keywords.
     """
     if isinstance(value, dict):
         return {
